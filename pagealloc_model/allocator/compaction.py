@@ -193,7 +193,7 @@ def proactive_marks(m: at.Arrays) -> tuple[int, int]:
 def set_control(
     m: at.Arrays, number: int, order: int, migratetype: int, mode: int, cpu: int
 ) -> None:
-    """No kernel function: fill a compactor's control block; `mode` is a priority or SYNC (S9.3)."""
+    """Fill a compactor's control block; `mode` is a priority or SYNC (S9.3)."""
     run = compactor_at(m, number)
     sees_all = mode == pr.SYNC_FULL or order < 0
     m.st[run + pr.RUN_ORDER] = order

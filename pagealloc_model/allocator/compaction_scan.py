@@ -493,7 +493,7 @@ def isolate_migratepages(m: at.Arrays, number: int) -> None:
 
 @inner
 def hold_first(m: at.Arrays, run: int, pfn: int, order: int) -> None:
-    """No kernel function: put a page before those held of its order; it is plain (S12.8)."""
+    """Put a page before those held of its order; it is plain (S12.8)."""
     m.pages[pfn]["where"] = pr.HELD
     m.pages[pfn]["flags"] = 0
     m.pages[pfn]["order"] = order
@@ -506,7 +506,7 @@ def hold_first(m: at.Arrays, run: int, pfn: int, order: int) -> None:
 
 @inner
 def hold(m: at.Arrays, run: int, pfn: int, order: int) -> None:
-    """No kernel function: hold a free page, whole or page by page, the last one first (S9.3)."""
+    """Hold a free page, whole or page by page, the last one first (S9.3)."""
     if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
         m.pages[pfn]["where"] = pr.HELD
         m.pages[pfn]["flags"] = 0

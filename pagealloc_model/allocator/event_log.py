@@ -8,14 +8,14 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def forget_work(m: at.Arrays) -> None:
-    """No kernel function: begin counting the work of another hold of zone->lock."""
+    """Begin counting the work of another hold of zone->lock."""
     for unit in range(at.WORK_UNITS):
         m.st[at.WORK + unit] = 0
 
 
 @inner
 def count_hold(m: at.Arrays, site: int, zone: int, cpu: int, objects: int, page_count: int) -> None:
-    """No kernel function: count a CPU's hold of zone->lock at a site, with its work (S11.1)."""
+    """Count a CPU's hold of zone->lock at a site, with its work (S11.1)."""
     region = m.st[at.PCP_BASE] + (zone * m.st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
     counters = region + at.PCP_SITES + site * at.SITE_WORDS
     m.st[counters + at.SITE_ACQUISITIONS] += 1
@@ -36,7 +36,7 @@ def log_hold(
     objects: int,
     page_count: int,
 ) -> None:
-    """No kernel function: log one hold of zone->lock, by its list's CPU, with its work."""
+    """Log one hold of zone->lock, by its list's CPU, with its work."""
     row = m.st[at.LOG_ROWS]
     if row >= m.log.shape[0]:
         m.st[at.LOG_DROPPED] += 1
@@ -68,7 +68,7 @@ def count_transaction(
     objects: int,
     page_count: int,
 ) -> None:
-    """No kernel function: count and log one hold of zone->lock by its list's CPU (S11.1)."""
+    """Count and log one hold of zone->lock by its list's CPU (S11.1)."""
     count_hold(m, site, zone, cpu, objects, page_count)
     log_hold(m, site, zone, cpu, order, migratetype, objects, page_count)
 
@@ -82,7 +82,7 @@ def log_page(
     order: int,
     migratetype: int,
 ) -> None:
-    """No kernel function: log one page that moved under zone->lock, as in T4 or T5."""
+    """Log one page that moved under zone->lock, as in T4 or T5."""
     if not m.st[at.LOG_PAGES]:
         return
     row = m.st[at.LOG_ROWS]
@@ -112,7 +112,7 @@ def log_extfrag(
     fallback_type: int,
     owned: bool,
 ) -> None:
-    """No kernel function: log a fallback to a buddy of another type, as in T6."""
+    """Log a fallback to a buddy of another type, as in T6."""
     row = m.st[at.LOG_ROWS]
     log_page(m, at.LOG_EXTFRAG, zone, pfn, order, migratetype)
     if m.st[at.LOG_ROWS] > row:

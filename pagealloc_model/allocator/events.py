@@ -60,12 +60,12 @@ from pagealloc_model.base.jit import cold, entry, hot, inner
 
 
 def _asked_for_nothing(array: np.ndarray, index: int) -> None:
-    """No kernel function: what `prefetch` is without compilation."""
+    """What `prefetch` is without compilation."""
 
 
 @numba.extending.intrinsic
 def _compiled_prefetch(typing_context, array, index):  # noqa: ANN001, ANN202
-    """No kernel function: one instruction, which neither reads nor writes and faults nowhere."""
+    """One instruction, which neither reads nor writes and faults nowhere."""
     signature = numba.types.void(array, numba.types.int64)
 
     def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
@@ -107,7 +107,7 @@ class Event(NamedTuple):
 
 @hot
 def event_at(events: np.ndarray, position: int) -> Event:
-    """No kernel function: return an event."""
+    """Return an event."""
     return Event(
         int(events[position]["time_ns"]),
         int(events[position]["object"]),
@@ -123,7 +123,7 @@ def event_at(events: np.ndarray, position: int) -> Event:
 
 @hot
 def place_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> int:
-    """No kernel function: return where the object of an event to come lives now, or less than 0."""
+    """Return where the object of an event to come lives now, or less than 0."""
     if position + AHEAD >= high:
         return -1
     number = int(events[position + AHEAD]["object"])
@@ -132,7 +132,7 @@ def place_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> i
 
 @hot
 def look_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> int:
-    """No kernel function: ask for the record of a page that an event to come will free.
+    """Ask for the record of a page that an event to come will free.
 
     Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
     and that of the buddy of both. Where the object of an event twice as far lives is asked for by
@@ -150,13 +150,13 @@ def look_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> in
 
 @hot
 def request_of(m: at.Arrays, e: Event, bits: int) -> AllocContext:
-    """No kernel function: return the request that an event carries, of these bits."""
+    """Return the request that an event carries, of these bits."""
     return prepare_alloc_pages(m, e.cpu, e.order, e.migratetype, e.zone, bits)
 
 
 @hot
 def allocate_object(m: at.Arrays, ac: AllocContext) -> int:
-    """No kernel function: return a place for an object (see CHAINED), -1 if memory ran out."""
+    """Return a place for an object (see CHAINED), -1 if memory ran out."""
     pfn = __alloc_frozen_pages(m, ac, retry_as_recorded)
     if pfn < 0:
         return allocate_in_pieces(m, ac)
@@ -166,7 +166,7 @@ def allocate_object(m: at.Arrays, ac: AllocContext) -> int:
 
 @cold
 def allocate_in_pieces(m: at.Arrays, ac: AllocContext) -> int:
-    """No kernel function: return a place for an object that found none as a whole, or -1.
+    """Return a place for an object that found none as a whole, or -1.
 
     Where the recording found a buddy, perhaps by compaction, and the model has none, the object
     becomes a chain of single pages: its memory is used all the same, as its caller would have
@@ -190,7 +190,7 @@ def allocate_in_pieces(m: at.Arrays, ac: AllocContext) -> int:
 
 @inner
 def note_missing(m: at.Arrays, first: int, pages: int) -> int:
-    """No kernel function: count pages that an object lacks; returns its place."""
+    """Count pages that an object lacks; returns its place."""
     m.st[at.COUNT_FAILED] += 1
     m.st[at.MISSING_PAGES] += pages
     return at.CHAINED - first if first >= 0 else -1
@@ -198,7 +198,7 @@ def note_missing(m: at.Arrays, first: int, pages: int) -> int:
 
 @cold
 def free_chained(m: at.Arrays, cpu: int, place: int, order: int, in_batch: bool) -> int:
-    """No kernel function: free a chain's first pages; returns the place of what remains, or -1."""
+    """Free a chain's first pages; returns the place of what remains, or -1."""
     pfn = at.CHAINED - place
     left = 1 << order
     while left > 0 and pfn >= 0:
@@ -314,7 +314,7 @@ def compaction_capture(m: at.Arrays, zone: int, order: int, migratetype: int) ->
 
 @inner
 def begin_tick(m: at.Arrays) -> int:
-    """No kernel function: set the next decay tick; returns the CPU of the one due (S4.8)."""
+    """Set the next decay tick; returns the CPU of the one due (S4.8)."""
     cpu = m.st[at.TICK_CPU]
     m.st[at.NOW] = m.st[at.NEXT_TICK]
     m.st[at.EVENT_CPU] = cpu
@@ -329,20 +329,20 @@ def begin_tick(m: at.Arrays) -> int:
 
 @inner
 def log_is_nearly_full(m: at.Arrays) -> bool:
-    """No kernel function: return whether the next event might not fit the log."""
+    """Return whether the next event might not fit the log."""
     return m.st[at.LOG_ROWS] + at.LOG_MARGIN > m.log.shape[0]
 
 
 @cold
 def run_ticks(m: at.Arrays, until_ns: int) -> None:
-    """No kernel function: run the decay ticks that are due, as long as the log has room."""
+    """Run the decay ticks that are due, as long as the log has room."""
     while m.st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(m):
         refresh_cpu_vm_stats(m, begin_tick(m))
 
 
 @cold
 def take_imposed_event(m: at.Arrays, e: Event) -> None:
-    """No kernel function: take an event of which the recording told what the kernel decided."""
+    """Take an event of which the recording told what the kernel decided."""
     if e.operation == at.ALLOC_IN_ZONE or e.operation == at.HIDDEN_ALLOC_IN_ZONE:
         m.st[at.COUNT_ALLOC if e.operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
         m.st[at.ONLY_ZONE] = e.offset + 1
@@ -370,7 +370,7 @@ def page_alloc_cpu_dead(m: at.Arrays, cpu: int) -> None:
 
 @cold
 def take_rare_event(m: at.Arrays, e: Event) -> None:
-    """No kernel function: take an event that is neither an allocation nor a free."""
+    """Take an event that is neither an allocation nor a free."""
     if e.operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
         fail_as_recorded(m, request_of(m, e, e.bits))
@@ -408,7 +408,7 @@ def take_rare_event(m: at.Arrays, e: Event) -> None:
 
 @entry
 def advance(m: at.Arrays, events: np.ndarray, low: int, high: int, until_ns: int) -> int:
-    """No kernel function: replay `events[low:high]`, then the ticks due before `until_ns`.
+    """Replay `events[low:high]`, then the ticks due before `until_ns`.
 
     Args:
         m: the machine; the log must be empty and LOG_ROWS 0.
@@ -465,19 +465,19 @@ def advance(m: at.Arrays, events: np.ndarray, low: int, high: int, until_ns: int
 
 @inner
 def class_of(bits: int) -> int:
-    """No kernel function: return the class of the pages that a request asks for."""
+    """Return the class of the pages that a request asks for."""
     return (bits >> pr.CLASS_SHIFT) & 3
 
 
 @inner
 def is_thp(order: int, bits: int) -> bool:
-    """No kernel function: return whether a request is for a transparent huge page."""
+    """Return whether a request is for a transparent huge page."""
     return order == pr.THP_ORDER and class_of(bits) == pr.ANON and bits & at.GFP_NOMEMALLOC != 0
 
 
 @inner
 def is_opportunistic(m: at.Arrays, order: int, bits: int) -> bool:
-    """No kernel function: return whether the caller goes on with smaller pages on failure."""
+    """Return whether the caller goes on with smaller pages on failure."""
     if order == 0 or bits & pr.GFP_NOFAIL:
         return False
     if class_of(bits) >= pr.ANON:
@@ -489,7 +489,7 @@ def is_opportunistic(m: at.Arrays, order: int, bits: int) -> bool:
 
 @cold
 def free_range(m: at.Arrays, number: int, offset: int, order: int) -> None:
-    """No kernel function: free what an object has left of a range; the rest the model freed."""
+    """Free what an object has left of a range; the rest the model freed."""
     missing = queue_range(m, number, offset, order)
     m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
     free_waiting(m)
@@ -497,7 +497,7 @@ def free_range(m: at.Arrays, number: int, offset: int, order: int) -> None:
 
 @inner
 def is_absorbed(m: at.Arrays, leads: np.ndarray, number: int) -> bool:
-    """No kernel function: return whether the failure that a request replaced succeeded (T10.4)."""
+    """Return whether the failure that a request replaced succeeded (T10.4)."""
     lead = int(leads[number])
     while lead >= 0 and m.places[lead] == -1:
         lead = int(leads[lead])
@@ -522,7 +522,7 @@ def vma_thp_gfp_mask(m: at.Arrays, order: int, bits: int) -> int:
 
 @inner
 def is_needless_retry(m: at.Arrays, leads: np.ndarray, e: Event) -> bool:
-    """No kernel function: return whether policy leaves out a second huge-page attempt (S8.5)."""
+    """Return whether policy leaves out a second huge-page attempt (S8.5)."""
     if not is_thp(e.order, e.bits) or e.bits & at.GFP_THISNODE or leads[e.number] < 0:
         return False
     bits = vma_thp_gfp_mask(m, e.order, e.bits)
@@ -531,7 +531,7 @@ def is_needless_retry(m: at.Arrays, leads: np.ndarray, e: Event) -> bool:
 
 @inner
 def count_outcome(m: at.Arrays, ac: AllocContext, served: bool, again: bool) -> None:
-    """No kernel function: count a recorded request's end by class and order (S10.12)."""
+    """Count a recorded request's end by class and order (S10.12)."""
     place = class_of(ac.bits) * at.ORDERS + ac.order
     words = word_at(m, pr.OUTCOMES) + place * pr.OUTCOME_WORDS
     stalled = value_of(m, pr.REQUEST_STALLED)
@@ -544,7 +544,7 @@ def count_outcome(m: at.Arrays, ac: AllocContext, served: bool, again: bool) -> 
 
 @hot
 def request_page(m: at.Arrays, ac: AllocContext) -> int:
-    """No kernel function: make a request; kswapd wakes for it. Returns the page, or -1."""
+    """Make a request; kswapd wakes for it. Returns the page, or -1."""
     pfn = __alloc_frozen_pages(m, ac, reclaim_and_retry)
     take_wakes(m, ac.bits)
     return pfn
@@ -552,21 +552,21 @@ def request_page(m: at.Arrays, ac: AllocContext) -> int:
 
 @hot
 def own_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, offset: int) -> None:
-    """No kernel function: give a page to the object that asked."""
+    """Give a page to the object that asked."""
     describe(m, pfn, number, offset, class_of(ac.bits))
     add_piece(m, pfn, number)
 
 
 @inner
 def request_again(m: at.Arrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
-    """No kernel function: return another request of the same object, without some bits."""
+    """Return another request of the same object, without some bits."""
     bits = ac.bits & ~dropped & BITS_MASK
     return prepare_alloc_pages(m, ac.cpu, order, ac.migratetype, ac.highest_type, bits)
 
 
 @inner
 def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> None:
-    """No kernel function: serve an object, whole or in base pages; `recorded`: the kernel did."""
+    """Serve an object, whole or in base pages; `recorded`: the kernel did."""
     m.st[word_at(m, pr.REQUEST_STALLED)] = 0
     pfn = request_page(m, ac)
     if pfn < 0:
@@ -577,7 +577,7 @@ def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> Non
 
 @inner
 def accept_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, recorded: bool) -> None:
-    """No kernel function: give the page found to the object that asked."""
+    """Give the page found to the object that asked."""
     count_outcome(m, ac, True, False)
     prefetch(m.folios, int(m.pages[pfn]["next"]))
     own_page(m, ac, pfn, number, 0)
@@ -633,7 +633,7 @@ TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
 
 @inner
 def earliest(m: at.Arrays) -> tuple[int, int, int]:
-    """No kernel function: return when, what and of which node is due first besides events."""
+    """Return when, what and of which node is due first besides events."""
     due = m.st[at.NEXT_TICK]
     what = TICK
     which = -1
@@ -652,7 +652,7 @@ def earliest(m: at.Arrays) -> tuple[int, int, int]:
 def take_event(
     m: at.Arrays, events: np.ndarray, leads: np.ndarray, position: int, now: int
 ) -> bool:
-    """No kernel function: take an event; returns whether it may have woken a daemon."""
+    """Take an event; returns whether it may have woken a daemon."""
     e = event_at(events, position)
     m.st[at.NOW] = now
     m.st[at.EVENT_CPU] = e.cpu
@@ -721,7 +721,7 @@ def take_event(
 def advance_elastic(
     m: at.Arrays, events: np.ndarray, leads: np.ndarray, low: int, high: int, until_ns: int
 ) -> int:
-    """No kernel function: replay `events[low:high]`, then what is due before `until_ns`.
+    """Replay `events[low:high]`, then what is due before `until_ns`.
 
     Args:
         m: the machine; the log must be empty and LOG_ROWS 0. `places` has each object's newest

@@ -82,7 +82,7 @@ def choose_steal(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
 def count_fallback(
     m: at.Arrays, migratetype: int, other: int, kind: int, order: int, found_order: int
 ) -> None:
-    """No kernel function: count one fallback operation by types, kind and orders (S6.6)."""
+    """Count one fallback operation by types, kind and orders (S6.6)."""
     index = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS + kind
     m.st[at.FALLBACKS + (index * at.ORDERS + order) * at.ORDERS + found_order] += 1
 
@@ -113,7 +113,7 @@ def block_is_mostly_alike(m: at.Arrays, zone: int, block: int, migratetype: int)
 
 @inner
 def pages_looked_at(m: at.Arrays, first: int, end: int) -> int:
-    """No kernel function: return how many pages a scan looks at; it steps over free buddies."""
+    """Return how many pages a scan looks at; it steps over free buddies."""
     looked_at = 0
     pfn = first
     while pfn < end:

@@ -101,7 +101,7 @@ def unreserve_from(m: at.Arrays, zone: int, cpu: int, migratetype: int, smallest
 
 @inner
 def unreserve_whole_blocks(m: at.Arrays, zone: int, cpu: int) -> None:
-    """No kernel function: give back, as MOVABLE, each reserved block that is free (S9.10)."""
+    """Give back, as MOVABLE, each reserved block that is free (S9.10)."""
     order = m.st[at.PAGEBLOCK_ORDER]
     while order <= m.st[at.MAX_ORDER]:
         if m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.HEAD] < 0:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def broken_pieces(state: State, places: np.ndarray) -> list[str]:
-    """No kernel function: return where objects and the pages said to be theirs disagree."""
+    """Return where objects and the pages said to be theirs disagree."""
     lines = []
     found = 0
     allocated = state.pages["where"] == at.ALLOCATED
@@ -41,7 +41,7 @@ def broken_pieces(state: State, places: np.ndarray) -> list[str]:
 
 
 def _linked(state: State, pfn: int) -> Iterator[int]:
-    """No kernel function: return the pages linked from one on."""
+    """Return the pages linked from one on."""
     following = np.ascontiguousarray(state.pages["next"]) if pfn >= 0 else state.pages["next"]
     for _ in range(len(following) + 1):
         if pfn < 0:
@@ -51,7 +51,7 @@ def _linked(state: State, pfn: int) -> Iterator[int]:
 
 
 def _words(state: State, region: int, index: int, stride: int) -> np.ndarray:
-    """No kernel function: return one node's, zone's or compactor's words."""
+    """Return one node's, zone's or compactor's words."""
     start = int(state.st[int(state.st[at.PRESSURE_BASE]) + region]) + index * stride
     return state.st[start : start + stride]
 
@@ -132,14 +132,14 @@ def _check_held(state: State, seen: np.ndarray) -> list[str]:
 
 
 def set_words(state: State) -> np.ndarray:
-    """No kernel function: return a view of all CPUs' parts, shape (zones, cpus, SET_STRIDE)."""
+    """Return a view of all CPUs' parts, shape (zones, cpus, SET_STRIDE)."""
     first = int(state.st[state.st[at.OWNERSHIP] + at.OWNED_SETS])
     shape = (len(state.machine.zones), state.machine.nr_cpus, at.OWNED_SET_STRIDE)
     return state.st[first : first + np.prod(shape)].reshape(shape)
 
 
 def owners(state: State) -> np.ndarray:
-    """No kernel function: return a view of who owns each pageblock, its CPU plus one or 0."""
+    """Return a view of who owns each pageblock, its CPU plus one or 0."""
     first = int(state.st[state.st[at.OWNERSHIP] + at.OWNERS])
     return state.st[first : first + len(state.blocks)]
 
@@ -196,7 +196,7 @@ def _check_ownership(state: State) -> list[str]:
 
 
 def broken_invariants(state: State) -> list[str]:
-    """No kernel function: return one line for each broken invariant, none for a sound state.
+    """Return one line for each broken invariant, none for a sound state.
 
     Checked: lists are linked consistently and counted right; every page is in one place; free
     pages equal the zone's counter; buddies that could merge have merged; a free buddy's list
@@ -282,7 +282,7 @@ def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[
 
 
 def _check_counts(state: State) -> list[str]:
-    """No kernel function: return where counters, and reserves, are not what CPUs and blocks say."""
+    """Return where counters, and reserves, are not what CPUs and blocks say."""
     lines = []
     tagged = state.block_counts()[:, at.HIGHATOMIC] << state.machine.pageblock_order
     matching = bool(state.st[at.RULE_LISTS_MATCH_BLOCKS])
@@ -304,7 +304,7 @@ def _check_counts(state: State) -> list[str]:
 
 
 def _check_merges(state: State) -> list[str]:
-    """No kernel function: return neighbours that should have merged, one line each.
+    """Return neighbours that should have merged, one line each.
 
     They are of the same order and zone, of types that let them merge. A whole block that the
     highatomic reserve gives back stays beside a free neighbour (S7.4), so there may be as many such

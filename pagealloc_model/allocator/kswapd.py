@@ -39,7 +39,7 @@ STEP_NS = 1000
 
 @inner
 def take_wakes(m: at.Arrays, bits: int) -> None:
-    """No kernel function: act on the wakes that a request has asked for (S10.1)."""
+    """Act on the wakes that a request has asked for (S10.1)."""
     for node in range(m.st[at.NR_NODES]):
         region = node_at(m, node)
         if m.st[region + at.NODE_WAKE_ASKED]:

@@ -37,27 +37,27 @@ class Region:
     """
 
     def __init__(self) -> None:
-        """No kernel function: begin with no word."""
+        """Begin with no word."""
         self.size = 0
 
     def word(self) -> int:
-        """No kernel function: declare one word; returns its offset."""
+        """Declare one word; returns its offset."""
         return self.words(1)
 
     def each(self, count: int) -> range:
-        """No kernel function: declare several words by names of their own; returns the offsets."""
+        """Declare several words by names of their own; returns the offsets."""
         first = self.words(count)
         return range(first, first + count)
 
     def words(self, count: int) -> int:
-        """No kernel function: declare several words in a row; returns the first one's offset."""
+        """Declare several words in a row; returns the first one's offset."""
         first = self.size
         self.size += count
         return first
 
 
 def record(fields: str, align: bool = False) -> np.dtype:
-    """No kernel function: a record's type, of fields such as "int32 next prev; int8 order"."""
+    """A record's type, of fields such as "int32 next prev; int8 order"."""
     groups = (group.split() for group in fields.split(";"))
     return np.dtype([(name, kind) for kind, *names in groups for name in names], align=align)
 
@@ -444,13 +444,13 @@ OWNED_BLOCK_WORDS = _block.size
 
 @inner
 def zone_at(zone: int) -> int:
-    """No kernel function: return the offset of a zone's region."""
+    """Return the offset of a zone's region."""
     return ZONES + zone * ZONE_STRIDE
 
 
 @inner
 def free_list_at(zone: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the offset of a free list."""
+    """Return the offset of a free list."""
     return (
         ZONES + zone * ZONE_STRIDE + ZONE_LISTS + (order * MIGRATETYPES + migratetype) * LIST_WORDS
     )
@@ -458,37 +458,37 @@ def free_list_at(zone: int, order: int, migratetype: int) -> int:
 
 @inner
 def pcp_at(m: Arrays, zone: int, cpu: int) -> int:
-    """No kernel function: return the offset of a CPU's pageset of a zone."""
+    """Return the offset of a CPU's pageset of a zone."""
     return m.st[PCP_BASE] + (zone * m.st[NR_CPUS] + cpu) * PCP_STRIDE
 
 
 @inner
 def node_at(m: Arrays, node: int) -> int:
-    """No kernel function: return the offset of a node's region, by node index."""
+    """Return the offset of a node's region, by node index."""
     return m.st[NODE_BASE] + node * NODE_STRIDE
 
 
 @inner
 def cpu_at(m: Arrays, cpu: int) -> int:
-    """No kernel function: return the offset of what concerns a CPU as a whole."""
+    """Return the offset of what concerns a CPU as a whole."""
     return m.st[CPU_BASE] + cpu * CPU_STRIDE
 
 
 @inner
 def owned_set_at(m: Arrays, zone: int, cpu: int) -> int:
-    """No kernel function: return the offset of a CPU's part in the ownership of a zone's blocks."""
+    """Return the offset of a CPU's part in the ownership of a zone's blocks."""
     return m.st[m.st[OWNERSHIP] + OWNED_SETS] + (zone * m.st[NR_CPUS] + cpu) * OWNED_SET_STRIDE
 
 
 @inner
 def owner_at(m: Arrays, block: int) -> int:
-    """No kernel function: return the offset of who owns a pageblock."""
+    """Return the offset of who owns a pageblock."""
     return m.st[m.st[OWNERSHIP] + OWNERS] + block
 
 
 @inner
 def owned_block_at(m: Arrays, block: int) -> int:
-    """No kernel function: return the offset of what records a pageblock that is owned."""
+    """Return the offset of what records a pageblock that is owned."""
     return m.st[m.st[OWNERSHIP] + OWNED_BLOCKS] + block * OWNED_BLOCK_WORDS
 
 

@@ -59,7 +59,7 @@ def lruvec_del_folio(m: at.Arrays, pfn: int) -> int:
 
 @inner
 def lru_move(m: at.Arrays, pfn: int, lst: int) -> None:
-    """No kernel function: move a folio from its list to the head of another, or of the same."""
+    """Move a folio from its list to the head of another, or of the same."""
     lruvec_del_folio(m, pfn)
     lruvec_add_folio(m, pfn, lst)
 
@@ -82,7 +82,7 @@ _MASK = (1 << 31) - 1
 
 @inner
 def mixed(value: int) -> int:
-    """No kernel function: return a well mixed number of 31 bits, by two rounds in 62 bits."""
+    """Return a well mixed number of 31 bits, by two rounds in 62 bits."""
     value &= _MASK
     for _ in range(2):
         value ^= value >> 16
@@ -92,13 +92,13 @@ def mixed(value: int) -> int:
 
 @inner
 def draw(m: at.Arrays, key: int, purpose: int, number: int) -> int:
-    """No kernel function: return a number below 1000 for a question of a purpose about a key."""
+    """Return a number below 1000 for a question of a purpose about a key."""
     return mixed(mixed(mixed(value_of(m, pr.SEED) + key) + purpose) + number) % 1000
 
 
 @inner
 def key_of(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: return what draws about a folio go by: its object, or its page."""
+    """Return what draws about a folio go by: its object, or its page."""
     number = int(m.folios[pfn]["object"])
     return number if number > 0 else -1 - pfn
 
@@ -132,20 +132,20 @@ def migration_fails(m: at.Arrays, pfn: int) -> bool:
 
 @inner
 def slab_survives(m: at.Arrays, pfn: int) -> bool:
-    """No kernel function: draw, once for each slab, whether it keeps an object for good (S10.8)."""
+    """Draw, once for each slab, whether it keeps an object for good (S10.8)."""
     number = int(m.folios[pfn]["offset"])
     return draw(m, key_of(m, pfn), SURVIVES, number) < value_of(m, pr.SLAB_SURVIVORS)
 
 
 @inner
 def slab_words(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: return the offset of the words of the node that a slab lies in."""
+    """Return the offset of the words of the node that a slab lies in."""
     return node_pressure_at(m, m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE])
 
 
 @inner
 def leave_slabs(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: take a slab off its list, if it is on it, with what objects it has."""
+    """Take a slab off its list, if it is on it, with what objects it has."""
     objects = int(m.folios[pfn]["slab"])
     if objects == 0:
         return
@@ -157,7 +157,7 @@ def leave_slabs(m: at.Arrays, pfn: int) -> None:
 
 @entry
 def place_on_lists(m: at.Arrays, pfns: np.ndarray, lists: np.ndarray) -> None:
-    """No kernel function: push allocated pages on their LRU lists' heads, in the order given.
+    """Push allocated pages on their LRU lists' heads, in the order given.
 
     Args:
         m: the machine; classes of folios are written.
@@ -173,7 +173,7 @@ def place_on_lists(m: at.Arrays, pfns: np.ndarray, lists: np.ndarray) -> None:
 
 @inner
 def describe(m: at.Arrays, pfn: int, number: int, offset: int, kind: int) -> None:
-    """No kernel function: note whose piece a new page is; it goes on the list of its class."""
+    """Note whose piece a new page is; it goes on the list of its class."""
     m.folios[pfn]["object"] = number + 1
     m.folios[pfn]["offset"] = offset
     m.folios[pfn]["kind"] = kind
@@ -194,14 +194,14 @@ def describe(m: at.Arrays, pfn: int, number: int, offset: int, kind: int) -> Non
 
 @inner
 def add_piece(m: at.Arrays, pfn: int, number: int) -> None:
-    """No kernel function: make a described page the first piece of its object."""
+    """Make a described page the first piece of its object."""
     m.folios[pfn]["sibling"] = m.places[number] + 1 if m.places[number] >= 0 else 0
     m.places[number] = pfn
 
 
 @inner
 def remove_piece(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: take a piece out of its object; an object without pieces is LOST."""
+    """Take a piece out of its object; an object without pieces is LOST."""
     number = int(m.folios[pfn]["object"]) - 1
     if number < 0:
         return
@@ -217,7 +217,7 @@ def remove_piece(m: at.Arrays, pfn: int) -> None:
 
 @inner
 def copy_description(m: at.Arrays, old: int, new: int) -> None:
-    """No kernel function: describe a page on no LRU list as another is described."""
+    """Describe a page on no LRU list as another is described."""
     m.folios[new]["object"] = m.folios[old]["object"]
     m.folios[new]["offset"] = m.folios[old]["offset"]
     m.folios[new]["sibling"] = m.folios[old]["sibling"]
@@ -231,7 +231,7 @@ def copy_description(m: at.Arrays, old: int, new: int) -> None:
 
 @inner
 def replace_piece(m: at.Arrays, old: int, new: int) -> None:
-    """No kernel function: let another page take a piece's place in its object."""
+    """Let another page take a piece's place in its object."""
     number = int(m.folios[old]["object"]) - 1
     copy_description(m, old, new)
     if number < 0:
@@ -247,7 +247,7 @@ def replace_piece(m: at.Arrays, old: int, new: int) -> None:
 
 @inner
 def halve(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: cut a piece in two."""
+    """Cut a piece in two."""
     leave_slabs(m, pfn)
     lst = lruvec_del_folio(m, pfn)
     order = int(m.pages[pfn]["order"]) - 1
@@ -267,7 +267,7 @@ def halve(m: at.Arrays, pfn: int) -> None:
 
 @inner
 def leave_lists(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: take a folio, out of its object already, off the list of its class."""
+    """Take a folio, out of its object already, off the list of its class."""
     lruvec_del_folio(m, pfn)
     leave_slabs(m, pfn)
     m.folios[pfn]["object"] = 0
@@ -277,7 +277,7 @@ def leave_lists(m: at.Arrays, pfn: int) -> None:
 
 @inner
 def queue_free(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: put a folio, out of its object, behind those waiting to be freed."""
+    """Put a folio, out of its object, behind those waiting to be freed."""
     leave_lists(m, pfn)
     tail = m.st[word_at(m, pr.QUEUE_TAIL)]
     if tail >= 0:
@@ -303,7 +303,7 @@ def free_waiting(m: at.Arrays) -> None:
 
 @inner
 def piece_in(m: at.Arrays, place: int, offset: int, end: int) -> int:
-    """No kernel function: return the newest piece of an object in a range of it, or -1."""
+    """Return the newest piece of an object in a range of it, or -1."""
     while place >= 0:
         first = int(m.folios[place]["offset"])
         if first < end and first + (1 << int(m.pages[place]["order"])) > offset:
@@ -314,7 +314,7 @@ def piece_in(m: at.Arrays, place: int, offset: int, end: int) -> int:
 
 @inner
 def queue_range(m: at.Arrays, number: int, offset: int, order: int) -> int:
-    """No kernel function: queue what an object has left of a range; returns the pages it lacks."""
+    """Queue what an object has left of a range; returns the pages it lacks."""
     end = offset + (1 << order)
     missing = 1 << order
     piece = piece_in(m, int(m.places[number]), offset, end)
@@ -337,13 +337,13 @@ AGES = 1 << 30
 
 @inner
 def node_of(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: return the node that a page lies in."""
+    """Return the node that a page lies in."""
     return m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE]
 
 
 @inner
 def node_words(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: return the offset of the words of the node that a page lies in."""
+    """Return the offset of the words of the node that a page lies in."""
     return node_pressure_at(m, node_of(m, pfn))
 
 

@@ -98,7 +98,7 @@ class Row(NamedTuple):
 
 @inner
 def row_at(rows: np.ndarray, index: int, seen: SeenColumns) -> Row:
-    """No kernel function: return a recorded row."""
+    """Return a recorded row."""
     return Row(
         int(rows[index]["row"]),
         int(seen.time_ns[int(rows[index]["row"])]),
@@ -126,7 +126,7 @@ def fill(
     offset: int,
     order: int,
 ) -> None:
-    """No kernel function: fill in an event with a row's CPU and request."""
+    """Fill in an event with a row's CPU and request."""
     events[position]["time_ns"] = time_ns
     events[position]["object"] = number
     events[position]["offset"] = offset
@@ -140,7 +140,7 @@ def fill(
 
 @inner
 def emit(made: Resolved, r: Row, operation: int, number: int, offset: int, order: int) -> None:
-    """No kernel function: append a resolved event with a row's CPU and request."""
+    """Append a resolved event with a row's CPU and request."""
     position = made.counts[COUNT_EVENTS]
     fill(made.events, position, r, r.time_ns, operation, number, offset, order)
     if operation == at.FREE and (not r.is_free or r.failed_charge):
@@ -151,7 +151,7 @@ def emit(made: Resolved, r: Row, operation: int, number: int, offset: int, order
 
 @inner
 def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> int:
-    """No kernel function: append an object; returns its number."""
+    """Append an object; returns its number."""
     number = made.counts[COUNT_OBJECTS]
     made.objects[number]["pfn"] = pfn
     made.objects[number]["order"] = order
@@ -165,7 +165,7 @@ def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> i
 def is_repeated(
     r: Row, seen: SeenColumns, last_free: np.ndarray, pfn: int, order: int, freed: int
 ) -> bool:
-    """No kernel function: return whether a task frees again pages that it freed.
+    """Return whether a task frees again pages that it freed.
 
     It has asked for nothing in between. So compaction puts an unused migration target back on its
     own list: the page has left the allocator once and is freed to it once, whatever the number of
@@ -182,7 +182,7 @@ def is_repeated(
 
 @inner
 def add_unseen(r: Row, pfn: int, order: int, freed_ns: int, freed: int, made: Resolved) -> int:
-    """No kernel function: add the object of pages freed without an allocation seen.
+    """Add the object of pages freed without an allocation seen.
 
     Returns its number. Pages never seen before were allocated at the start. Otherwise a hidden
     allocation lies between the last free of any of them and now: at the midpoint, or just now if
@@ -209,7 +209,7 @@ def add_unseen(r: Row, pfn: int, order: int, freed_ns: int, freed: int, made: Re
 def emit_free(
     r: Row, number: int, pfn: int, order: int, frames: FramesSeen, made: Resolved
 ) -> None:
-    """No kernel function: free a piece of an object, and note that the row freed its pages."""
+    """Free a piece of an object, and note that the row freed its pages."""
     emit(made, r, at.FREE, number, pfn - int(made.objects[number]["pfn"]), order)
     for page in range(pfn, pfn + (1 << order)):
         frames.owner[page] = 0
@@ -221,7 +221,7 @@ def emit_free(
 def resolve_free(
     r: Row, seen: SeenColumns, pfn: int, order: int, frames: FramesSeen, made: Resolved
 ) -> None:
-    """No kernel function: give one freed range, all of it of one object or none, its events."""
+    """Give one freed range, all of it of one object or none, its events."""
     number = int(frames.owner[pfn]) - 1
     if number < 0:
         latest = pfn
@@ -241,7 +241,7 @@ def resolve_free(
 
 @inner
 def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
-    """No kernel function: return the order of the largest aligned piece at `pfn` of one owner."""
+    """Return the order of the largest aligned piece at `pfn` of one owner."""
     order = 0
     while pfn & ((2 << order) - 1) == 0 and pfn + (2 << order) <= end:
         for page in range(pfn + (1 << order), pfn + (2 << order)):
@@ -255,7 +255,7 @@ def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
 def resolve_objects(
     rows: np.ndarray, low: int, high: int, seen: SeenColumns, frames: FramesSeen, made: Resolved
 ) -> int:
-    """No kernel function: turn recorded rows into events on objects (T10.1 to T10.4).
+    """Turn recorded rows into events on objects (T10.1 to T10.4).
 
     Args:
         rows: `ROW` records in time order, page frames inside the machine.
@@ -335,7 +335,7 @@ class OpenFailures:
         self._words = np.zeros((64, at.ORDERS, 2), np.int32)
 
     def of(self, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """No kernel function: return rows of each request's task and class, and all rows.
+        """Return rows of each request's task and class, and all rows.
 
         Args:
             requests: `REQUEST` records.
@@ -359,7 +359,7 @@ class OpenFailures:
 def link_replacements(
     requests: np.ndarray, slots: np.ndarray, failures: np.ndarray, leads: np.ndarray
 ) -> None:
-    """No kernel function: find the requests that came in place of each failed one (T10.4).
+    """Find the requests that came in place of each failed one (T10.4).
 
     They are the same task's following ones of its class and of lower order, up to as many pages as
     were asked for, until it asks for that order again. Kernel memory is replaced by one request.
@@ -408,7 +408,7 @@ def settle_burst(
     last: int,
     after: int,
 ) -> None:
-    """No kernel function: mark one burst, between a task's rows before and after it."""
+    """Mark one burst, between a task's rows before and after it."""
     cpu = int(rows[first]["cpu"])
     before = int(last_task[cpu]["row"])
     if int(rows[first]["bits"]) & at.INTERRUPTS_HOLDER or before < 0:
@@ -437,7 +437,7 @@ def mark_interrupted(
     last_task: np.ndarray,
     bursts: np.ndarray,
 ) -> None:
-    """No kernel function: mark interrupts that come just after a free or just before a request.
+    """Mark interrupts that come just after a free or just before a request.
 
     The rows of one interrupt, a burst, get INTERRUPTS_HOLDER. The first one says what it may have
     interrupted: AFTER_FREE the free before it, BEFORE_REQUEST the request after it, whichever is

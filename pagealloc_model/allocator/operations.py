@@ -53,7 +53,7 @@ it is woken; end its nap, if it was not; reclaim directly."""
 
 @inner
 def has_memory(m: at.Arrays, node: int) -> bool:
-    """No kernel function: return whether a node has any zone with pages."""
+    """Return whether a node has any zone with pages."""
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
         if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
@@ -63,7 +63,7 @@ def has_memory(m: at.Arrays, node: int) -> bool:
 
 @inner
 def page_in_use(m: at.Arrays, answers: np.ndarray, pfn: int) -> int:
-    """No kernel function: return the first page in use from where an operation says, or -1."""
+    """Return the first page in use from where an operation says, or -1."""
     if pfn < 0:
         pfn = answers[-1 - pfn]
     if pfn >= 0:
@@ -76,7 +76,7 @@ def page_in_use(m: at.Arrays, answers: np.ndarray, pfn: int) -> int:
 
 @inner
 def operate(m: at.Arrays, operations: np.ndarray, answers: np.ndarray, position: int) -> int:
-    """No kernel function: take one operation; returns what it gives."""
+    """Take one operation; returns what it gives."""
     kind = int(operations[position]["kind"])
     node = int(operations[position]["node"])
     words = node_pressure_at(m, node)
@@ -129,7 +129,7 @@ def operate(m: at.Arrays, operations: np.ndarray, answers: np.ndarray, position:
 def take_reclaim_operations(
     m: at.Arrays, operations: np.ndarray, answers: np.ndarray, low: int, high: int
 ) -> None:
-    """No kernel function: take `operations[low:high]`.
+    """Take `operations[low:high]`.
 
     Args:
         m: the machine, an elastic replay's; its log is emptied before each operation.
@@ -150,7 +150,7 @@ OPERATION_WORDS = 12
 
 @inner
 def keep_page(m: at.Arrays, pfn: int, order: int, migratetype: int, kind: int, number: int) -> None:
-    """No kernel function: make pages just taken an object."""
+    """Make pages just taken an object."""
     prep_new_page(m, pfn, order, migratetype)
     describe(m, pfn, number, 0, kind)
     add_piece(m, pfn, number)
@@ -158,7 +158,7 @@ def keep_page(m: at.Arrays, pfn: int, order: int, migratetype: int, kind: int, n
 
 @inner
 def free_allocated(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: free an object's only piece."""
+    """Free an object's only piece."""
     remove_piece(m, pfn)
     queue_free(m, pfn)
     free_waiting(m)
@@ -166,7 +166,7 @@ def free_allocated(m: at.Arrays, pfn: int) -> None:
 
 @cold
 def compact_directly(m: at.Arrays, operation: np.ndarray, result: np.ndarray) -> None:
-    """No kernel function: let a request compact; its page is kept or freed."""
+    """Let a request compact; its page is kept or freed."""
     order = operation[ORDER]
     migratetype = operation[TYPE]
     bits = at.GFP_DIRECT_RECLAIM | pr.GFP_IO
@@ -187,7 +187,7 @@ def compact_directly(m: at.Arrays, operation: np.ndarray, result: np.ndarray) ->
 
 @inner
 def let_daemon_work(m: at.Arrays, node: int, order: int, highest: int) -> None:
-    """No kernel function: let a node's kcompactd work until it sleeps."""
+    """Let a node's kcompactd work until it sleeps."""
     words = node_pressure_at(m, node)
     run = compactor_at(m, 1 + node)
     while m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
@@ -216,7 +216,7 @@ def compact_node(m: at.Arrays, node: int, cpu: int) -> None:
 def take_compaction_operations(
     m: at.Arrays, operations: np.ndarray, results: np.ndarray, low: int, high: int
 ) -> int:
-    """No kernel function: take operations[low:high], each a row of `OPERATION_WORDS` words.
+    """Take operations[low:high], each a row of `OPERATION_WORDS` words.
 
     Args:
         m: the machine; `places` has each object's page.

@@ -19,25 +19,25 @@ from pagealloc_model.policy.policy_fields import CHOICE
 
 @inner
 def option(m: at.Arrays, which: int) -> int:
-    """No kernel function: return an ownership option."""
+    """Return an ownership option."""
     return m.st[m.st[at.OWNERSHIP] + which]
 
 
 @inner
 def owner_of(m: at.Arrays, block: int) -> int:
-    """No kernel function: return the CPU that owns a block, or -1."""
+    """Return the CPU that owns a block, or -1."""
     return m.st[owner_at(m, block)] - 1
 
 
 @inner
 def count_owning(m: at.Arrays, zone: int, counter: int, change: int) -> None:
-    """No kernel function: count what the CPU at work did in a zone."""
+    """Count what the CPU at work did in a zone."""
     m.st[owned_set_at(m, zone, m.st[at.EVENT_CPU]) + counter] += change
 
 
 @inner
 def unrecord_block(m: at.Arrays, zone: int, cpu: int, block: int) -> None:
-    """No kernel function: take a block off its owner's list."""
+    """Take a block off its owner's list."""
     lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
     words = owned_block_at(m, block)
     following = m.st[words + at.BLOCK_NEXT]
@@ -56,14 +56,14 @@ def unrecord_block(m: at.Arrays, zone: int, cpu: int, block: int) -> None:
 
 @inner
 def take_ownership(m: at.Arrays, zone: int, cpu: int, block: int) -> None:
-    """No kernel function: make a CPU the owner of a block that is free as a whole."""
+    """Make a CPU the owner of a block that is free as a whole."""
     m.st[owner_at(m, block)] = cpu + 1
     count_owning(m, zone, at.BLOCKS_CLAIMED, 1)
 
 
 @inner
 def end_ownership(m: at.Arrays, block: int) -> None:
-    """No kernel function: end the ownership of a block, if it has an owner."""
+    """End the ownership of a block, if it has an owner."""
     cpu = owner_of(m, block)
     if cpu < 0:
         return
@@ -76,7 +76,7 @@ def end_ownership(m: at.Arrays, block: int) -> None:
 
 @inner
 def end_recorded(m: at.Arrays, zone: int, cpu: int) -> None:
-    """No kernel function: end the ownership of all blocks on a CPU's list of recorded ones."""
+    """End the ownership of all blocks on a CPU's list of recorded ones."""
     lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
     while m.st[lst + at.HEAD] >= 0:
         end_ownership(m, m.st[lst + at.HEAD])
@@ -84,7 +84,7 @@ def end_recorded(m: at.Arrays, zone: int, cpu: int) -> None:
 
 @inner
 def note_drained(m: at.Arrays, zone: int, block: int) -> None:
-    """No kernel function: record an owned block of which a fragment went to the zone's lists."""
+    """Record an owned block of which a fragment went to the zone's lists."""
     cpu = owner_of(m, block)
     if cpu < 0:
         return
@@ -113,7 +113,7 @@ def note_drained(m: at.Arrays, zone: int, block: int) -> None:
 
 @inner
 def disown_cpu(m: at.Arrays, cpu: int) -> None:
-    """No kernel function: take an offline CPU's blocks, unless it keeps them for its return."""
+    """Take an offline CPU's blocks, unless it keeps them for its return."""
     if not m.st[at.OWNERSHIP] or option(m, at.OPTION_OFFLINE_OWNER) == at.OFFLINE_KEEPS:
         return
     for block in range(m.blocks.shape[0]):
@@ -123,7 +123,7 @@ def disown_cpu(m: at.Arrays, cpu: int) -> None:
 
 @inner
 def receiver_of(m: at.Arrays, owner: int, is_plain: bool, cpu: int) -> int:
-    """No kernel function: return whose lists get a page: an owner's, or those of `cpu`."""
+    """Return whose lists get a page: an owner's, or those of `cpu`."""
     if not option(m, at.OPTION_ROUTES_FREES):
         return cpu
     if is_plain and option(m, at.OPTION_PLAIN_FREES) == at.PLAIN_STAYS_LOCAL:
@@ -133,13 +133,13 @@ def receiver_of(m: at.Arrays, owner: int, is_plain: bool, cpu: int) -> int:
 
 @inner
 def owned_list_at(pcp: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the offset of a pageset's list: orders, each with all types."""
+    """Return the offset of a pageset's list: orders, each with all types."""
     return pcp + at.PCP_LISTS + (3 * order + migratetype) * at.LIST_WORDS
 
 
 @inner
 def smallest_listed(m: at.Arrays, pcp: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the smallest sufficient order listed for a type, or -1."""
+    """Return the smallest sufficient order listed for a type, or -1."""
     for current in range(order, m.st[at.PAGEBLOCK_ORDER] + 1):
         if m.st[owned_list_at(pcp, current, migratetype) + at.HEAD] >= 0:
             return current
@@ -148,7 +148,7 @@ def smallest_listed(m: at.Arrays, pcp: int, order: int, migratetype: int) -> int
 
 @inner
 def mark_listed(m: at.Arrays, pfn: int, order: int, tag: int, flags: int) -> None:
-    """No kernel function: describe a page that is about to go on a per-CPU list."""
+    """Describe a page that is about to go on a per-CPU list."""
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     m.pages[pfn]["tag"] = tag
@@ -157,13 +157,13 @@ def mark_listed(m: at.Arrays, pfn: int, order: int, tag: int, flags: int) -> Non
 
 @inner
 def unmerged_at(pcp: int, order: int, migratetype: int) -> int:
-    """No kernel function: return where it says how far a list's unmerged buddies reach."""
+    """Return where it says how far a list's unmerged buddies reach."""
     return pcp + at.PCP_UNMERGED + 3 * order + migratetype
 
 
 @inner
 def push_listed(m: at.Arrays, pcp: int, pfn: int, order: int, kind: int) -> None:
-    """No kernel function: push a page, described already, on its list's head."""
+    """Push a page, described already, on its list's head."""
     list_add(m.pages, m.st, owned_list_at(pcp, order, kind), pfn)
     unmerged = unmerged_at(pcp, order, kind)
     if m.st[unmerged] > 0 or listed_buddy(m, pfn, order, kind) >= 0:
@@ -172,7 +172,7 @@ def push_listed(m: at.Arrays, pcp: int, pfn: int, order: int, kind: int) -> None
 
 @inner
 def append_listed(m: at.Arrays, pcp: int, pfn: int, order: int, kind: int) -> None:
-    """No kernel function: append a page, described already, to its list."""
+    """Append a page, described already, to its list."""
     lst = owned_list_at(pcp, order, kind)
     list_add_tail(m.pages, m.st, lst, pfn)
     if listed_buddy(m, pfn, order, kind) >= 0:
@@ -181,7 +181,7 @@ def append_listed(m: at.Arrays, pcp: int, pfn: int, order: int, kind: int) -> No
 
 @inner
 def pop_listed(m: at.Arrays, zone: int, pcp: int, order: int, from_order: int, kind: int) -> int:
-    """No kernel function: take a list's head, keep its low part, push the halves."""
+    """Take a list's head, keep its low part, push the halves."""
     lst = owned_list_at(pcp, from_order, kind)
     pfn = m.st[lst + at.HEAD]
     list_del(m.pages, m.st, lst, pfn)
@@ -203,7 +203,7 @@ def pop_listed(m: at.Arrays, zone: int, pcp: int, order: int, from_order: int, k
 
 @inner
 def listed_buddy(m: at.Arrays, pfn: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the buddy of a listed page if both are mergeable, or -1."""
+    """Return the buddy of a listed page if both are mergeable, or -1."""
     buddy = pfn ^ (1 << order)
     if (
         order < m.st[at.PAGEBLOCK_ORDER]
@@ -219,7 +219,7 @@ def listed_buddy(m: at.Arrays, pfn: int, order: int, migratetype: int) -> int:
 
 @inner
 def mergeable_buddy(m: at.Arrays, cpu: int, pfn: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the buddy that a listed page can merge with, or -1."""
+    """Return the buddy that a listed page can merge with, or -1."""
     buddy = listed_buddy(m, pfn, order, migratetype)
     if buddy >= 0 and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu:
         return buddy
@@ -228,7 +228,7 @@ def mergeable_buddy(m: at.Arrays, cpu: int, pfn: int, order: int, migratetype: i
 
 @inner
 def join(m: at.Arrays, zone: int, lst: int, pfn: int, buddy: int, migratetype: int) -> int:
-    """No kernel function: make one page of two listed buddies; returns its first page."""
+    """Make one page of two listed buddies; returns its first page."""
     order = int(m.pages[pfn]["order"])
     list_del(m.pages, m.st, lst, pfn)
     list_del(m.pages, m.st, lst, buddy)
@@ -241,7 +241,7 @@ def join(m: at.Arrays, zone: int, lst: int, pfn: int, buddy: int, migratetype: i
 
 @inner
 def merge_upward(m: at.Arrays, zone: int, cpu: int, pfn: int, migratetype: int) -> None:
-    """No kernel function: merge a page just pushed with its listed buddies, as far as it goes."""
+    """Merge a page just pushed with its listed buddies, as far as it goes."""
     pcp = pcp_at(m, zone, cpu)
     while True:
         order = int(m.pages[pfn]["order"])
@@ -256,7 +256,7 @@ def merge_upward(m: at.Arrays, zone: int, cpu: int, pfn: int, migratetype: int) 
 
 @inner
 def merge_list(m: at.Arrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
-    """No kernel function: merge the buddies on one list, head to tail."""
+    """Merge the buddies on one list, head to tail."""
     pcp = pcp_at(m, zone, cpu)
     lst = owned_list_at(pcp, order, migratetype)
     looked_at = m.st[lst + at.ENTRIES]
@@ -279,7 +279,7 @@ def merge_list(m: at.Arrays, zone: int, cpu: int, order: int, migratetype: int) 
 
 @inner
 def merge_before_drain(m: at.Arrays, zone: int, cpu: int) -> None:
-    """No kernel function: merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
+    """Merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
     if not m.st[at.OWNERSHIP] or option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
         return
     looked_at = 0
@@ -290,12 +290,12 @@ def merge_before_drain(m: at.Arrays, zone: int, cpu: int) -> None:
 
 
 def is_owning(policy: Policy) -> bool:
-    """No kernel function: return whether blocks can be owned under a policy."""
+    """Return whether blocks can be owned under a policy."""
     return policy.pageblock_ownership == "pcp_buddy"
 
 
 def check_rules(policy: Policy, rules: KernelRules) -> None:
-    """No kernel function: refuse ownership in kernels that it cannot be added to."""
+    """Refuse ownership in kernels that it cannot be added to."""
     if is_owning(policy) and not (rules.lists_match_blocks and rules.pcp_auto_tuned):
         raise PolicyError(
             f"policy pageblock_ownership=pcp_buddy: not with rules {rules.spelled()}; it needs "
@@ -304,7 +304,7 @@ def check_rules(policy: Policy, rules: KernelRules) -> None:
 
 
 def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np.ndarray:
-    """No kernel function: return the words of ownership as a replay begins, int64."""
+    """Return the words of ownership as a replay begins, int64."""
     if not is_owning(policy):
         return np.zeros(0, np.int64)
     options = policy.ownership or OwnershipOptions()

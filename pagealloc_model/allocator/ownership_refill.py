@@ -42,7 +42,7 @@ def put_refilled(
 
 @inner
 def take_cut(m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
-    """No kernel function: take a free buddy, or its low part, out of the zone."""
+    """Take a free buddy, or its low part, out of the zone."""
     found_order = int(m.pages[pfn]["order"])
     __del_page_from_free_list(m, zone, pfn)
     expand(m, zone, pfn, order, found_order, migratetype)
@@ -52,7 +52,7 @@ def take_cut(m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int) ->
 
 @inner
 def recover_block(m: at.Arrays, ac: AllocContext, zone: int, block: int) -> int:
-    """No kernel function: take a recorded block's free buddies back, mergeable; how many."""
+    """Take a recorded block's free buddies back, mergeable; how many."""
     objects = 0
     block_order = m.st[at.PAGEBLOCK_ORDER]
     pfn = block << block_order
@@ -75,7 +75,7 @@ def recover_block(m: at.Arrays, ac: AllocContext, zone: int, block: int) -> int:
 
 @inner
 def recover(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
-    """No kernel function: phase 0: recorded blocks of one type, oldest first; objects got."""
+    """Phase 0: recorded blocks of one type, oldest first; objects got."""
     base = m.st[at.OWNERSHIP]
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
@@ -100,7 +100,7 @@ def recover(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
 
 @inner
 def may_claim(m: at.Arrays, ac: AllocContext, zone: int) -> bool:
-    """No kernel function: return whether a refill for a request may take whole blocks."""
+    """Return whether a refill for a request may take whole blocks."""
     region = zone_at(zone)
     if not option(m, at.OPTION_CLAIMS_BLOCKS):
         return False
@@ -115,7 +115,7 @@ def may_claim(m: at.Arrays, ac: AllocContext, zone: int) -> bool:
 
 @inner
 def block_fits(m: at.Arrays, pcp: int) -> bool:
-    """No kernel function: return whether one more block fits the pageset so far (S12.4)."""
+    """Return whether one more block fits the pageset so far (S12.4)."""
     test = option(m, at.OPTION_FIT_TEST)
     if test == at.FITS_ALWAYS:
         return True
@@ -126,7 +126,7 @@ def block_fits(m: at.Arrays, pcp: int) -> bool:
 
 @inner
 def claim_blocks(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
-    """No kernel function: phase 1: whole free blocks become the CPU's; objects got."""
+    """Phase 1: whole free blocks become the CPU's; objects got."""
     if not may_claim(m, ac, zone):
         return 0
     objects = 0
@@ -146,7 +146,7 @@ def claim_blocks(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
 
 @inner
 def largest_below(m: at.Arrays, zone: int, least: int, most: int, kind: int) -> int:
-    """No kernel function: return a type's largest buddy within bounds, or -1."""
+    """Return a type's largest buddy within bounds, or -1."""
     for order in range(most, least - 1, -1):
         pfn = m.st[free_list_at(zone, order, kind) + at.HEAD]
         if pfn >= 0:
@@ -165,7 +165,7 @@ def floor_log2(value: int) -> int:
 
 @inner
 def take_chunks(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
-    """No kernel function: phase 2: buddies larger than the request, up to the need; objects got."""
+    """Phase 2: buddies larger than the request, up to the need; objects got."""
     objects = 0
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
@@ -191,7 +191,7 @@ def take_chunks(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
 
 @inner
 def take_classic(m: at.Arrays, ac: AllocContext, zone: int, goal: int, flags: int) -> int:
-    """No kernel function: phase 3: page after page, CMA and fallback too (S6.2); objects got."""
+    """Phase 3: page after page, CMA and fallback too (S6.2); objects got."""
     objects = 0
     mode = MODE_NORMAL
     pcp = pcp_at(m, zone, ac.cpu)
@@ -209,7 +209,7 @@ def take_classic(m: at.Arrays, ac: AllocContext, zone: int, goal: int, flags: in
 
 @inner
 def count_phase(m: at.Arrays, zone: int, phase: int, objects: int, pages: int) -> int:
-    """No kernel function: count what a phase gave a refill; returns its objects."""
+    """Count what a phase gave a refill; returns its objects."""
     if objects > 0:
         counters = at.SET_PHASES + phase * at.PHASE_STRIDE
         count_owning(m, zone, counters + at.PHASE_REFILLS, 1)

@@ -255,7 +255,7 @@ def margin_of(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> int:
 
 @inner
 def zone_nearest_to_its_mark(m: at.Arrays, ac: AllocContext, flags: int) -> int:
-    """No kernel function: return the zone with most pages above its min mark, or -1 (S3.3)."""
+    """Return the zone with most pages above its min mark, or -1 (S3.3)."""
     best = m.st[ac.zonelist]
     best_margin = -(1 << 60)
     position = ac.zonelist
@@ -271,7 +271,7 @@ def zone_nearest_to_its_mark(m: at.Arrays, ac: AllocContext, flags: int) -> int:
 
 @inner
 def direct_reclaim_ran(m: at.Arrays, bits: int) -> bool:
-    """No kernel function: return whether a request reclaimed, as recorded if it is (S8.2)."""
+    """Return whether a request reclaimed, as recorded if it is (S8.2)."""
     if not bits & at.GFP_DIRECT_RECLAIM:
         return False
     return not m.st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
@@ -279,7 +279,7 @@ def direct_reclaim_ran(m: at.Arrays, bits: int) -> bool:
 
 @inner
 def begin_reclaim(m: at.Arrays, ac: AllocContext) -> None:
-    """No kernel function: note a request's margin, in the nearest zone, as its reclaim begins."""
+    """Note a request's margin, in the nearest zone, as its reclaim begins."""
     flags = gfp_to_alloc_flags(m, ac, fast_path_flags(m, ac))
     zone = zone_nearest_to_its_mark(m, ac, flags)
     number = (ac.bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
@@ -289,7 +289,7 @@ def begin_reclaim(m: at.Arrays, ac: AllocContext) -> None:
 
 @inner
 def reclaim_sufficed(m: at.Arrays, ac: AllocContext, flags: int) -> bool:
-    """No kernel function: return whether the retry after reclaim found a page (S8.2, S10.4).
+    """Return whether the retry after reclaim found a page (S8.2, S10.4).
 
     It is the kernel's retry after a recorded direct reclaim. The kernel was at its mark when
     reclaim began, wherever the replay was: what counts is whether free pages have become more
@@ -339,7 +339,7 @@ ATOMIC_BOOST_PERIOD_NS = 1_000_000_000
 
 @inner
 def boost_zones_for_atomic(m: at.Arrays, ac: AllocContext) -> None:
-    """No kernel function: once a second, raise marks for an order-0 atomic request (S1.11)."""
+    """Once a second, raise marks for an order-0 atomic request (S1.11)."""
     position = ac.zonelist
     if ac.order > 0 or not ac.bits & at.GFP_HIGH or ac.bits & at.GFP_DIRECT_RECLAIM:
         return
@@ -447,7 +447,7 @@ def retry_as_recorded(m: at.Arrays, ac: AllocContext, flags: int) -> int:
 
 @cold
 def fail_as_recorded(m: at.Arrays, ac: AllocContext) -> None:
-    """No kernel function: leave behind what a request does that failed in the recording (S10.4).
+    """Leave behind what a request does that failed in the recording (S10.4).
 
     It is not tried. Each zone that it looks at is below its high mark or not, kswapd wakes, and
     where reclaim freed pages for it all the same, it made room before it failed (S8.2).

@@ -33,7 +33,7 @@ SPREAD = 2654435761
 
 @inner
 def finds_lock_taken(m: at.Arrays) -> bool:
-    """No kernel function: draw whether a remote free finds the owner's pcp->lock taken."""
+    """Draw whether a remote free finds the owner's pcp->lock taken."""
     base = m.st[at.OWNERSHIP]
     number = m.st[base + at.REMOTE_DRAWS]
     m.st[base + at.REMOTE_DRAWS] = number + 1
@@ -66,7 +66,7 @@ def push_freed(m: at.Arrays, zone: int, receiver: int, pfn: int, order: int, is_
 
 @cold
 def remote_receiver(m: at.Arrays, zone: int, cpu: int, owner: int, pfn: int) -> int:
-    """No kernel function: return whose lists get another CPU's page; -1: it goes to the zone."""
+    """Return whose lists get another CPU's page; -1: it goes to the zone."""
     is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
     receiver = receiver_of(m, owner, is_plain, cpu)
     if receiver != cpu:
@@ -104,7 +104,7 @@ def free_owned(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, in_batch
 
 @cold
 def split_allocation(m: at.Arrays, pfn: int, order: int) -> None:
-    """No kernel function: cut an allocation so that the piece at `pfn` stands alone (T10.1)."""
+    """Cut an allocation so that the piece at `pfn` stands alone (T10.1)."""
     for above in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << above) - 1)
         if int(m.pages[head]["where"]) == at.ALLOCATED and int(m.pages[head]["order"]) >= above:

@@ -38,7 +38,7 @@ BATCH_MAX = 31
 
 @hot
 def lock_pageset(m: at.Arrays, zone: int, pcp: int, counter: int) -> None:
-    """No kernel function: take a pageset's lock, counted for the CPU at work by `counter`."""
+    """Take a pageset's lock, counted for the CPU at work by `counter`."""
     own = pcp_at(m, zone, m.st[at.EVENT_CPU])
     last = m.st[pcp + at.PCP_LOCK_HOLDER]
     if last != m.st[at.EVENT_CPU] + 1:
@@ -57,7 +57,7 @@ def is_locked_by_holder(m: at.Arrays, cpu: int, pcp: int) -> bool:
 
 @inner
 def let_go_of_lists(m: at.Arrays, cpu: int) -> None:
-    """No kernel function: end what a CPU did under a list's lock, as it does something else."""
+    """End what a CPU did under a list's lock, as it does something else."""
     words = cpu_at(m, cpu)
     m.st[words + at.CPU_BATCH_SET] = 0
     m.st[words + at.CPU_LOCKED_SET] = 0
@@ -65,13 +65,13 @@ def let_go_of_lists(m: at.Arrays, cpu: int) -> None:
 
 @inner
 def hold_refilled(m: at.Arrays, cpu: int, pcp: int) -> None:
-    """No kernel function: hold a pageset's lock for the interrupts that come into its refill."""
+    """Hold a pageset's lock for the interrupts that come into its refill."""
     m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = pcp
 
 
 @inner
 def hold_drained(m: at.Arrays, cpu: int) -> None:
-    """No kernel function: hold the lock of the pageset that a CPU's last free drained, if any."""
+    """Hold the lock of the pageset that a CPU's last free drained, if any."""
     words = cpu_at(m, cpu)
     m.st[words + at.CPU_BATCH_SET] = 0
     m.st[words + at.CPU_LOCKED_SET] = abs(m.st[words + at.CPU_LOCKED_SET])
@@ -136,7 +136,7 @@ def clamp(value: int, low: int, high: int) -> int:
 
 @inner
 def set_pcp_high(m: at.Arrays, zone: int, cpu: int, wanted: int) -> None:
-    """No kernel function: set a pageset's tuned `high`, as a recording found it, within bounds."""
+    """Set a pageset's tuned `high`, as a recording found it, within bounds."""
     pcp = pcp_at(m, zone, cpu)
     m.st[pcp + at.PCP_HIGH] = clamp(
         wanted, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]
@@ -156,7 +156,7 @@ def order_to_pindex(m: at.Arrays, order: int, migratetype: int) -> int:
 
 @inner
 def list_count(m: at.Arrays) -> int:
-    """No kernel function: return the number of lists in a pageset, NR_PCP_LISTS (S1.9)."""
+    """Return the number of lists in a pageset, NR_PCP_LISTS (S1.9)."""
     return 3 * (m.st[at.POLICY_COSTLY_ORDER] + 1) + (2 if m.st[at.THP_LISTS] else 0)
 
 

@@ -242,29 +242,29 @@ JUDGED_TIME_MS = 251
 
 @inner
 def word_at(m: at.Arrays, name: int) -> int:
-    """No kernel function: return the offset of a scalar or counter."""
+    """Return the offset of a scalar or counter."""
     return m.st[at.PRESSURE_BASE] + name
 
 
 @inner
 def value_of(m: at.Arrays, name: int) -> int:
-    """No kernel function: return a scalar's value."""
+    """Return a scalar's value."""
     return m.st[m.st[at.PRESSURE_BASE] + name]
 
 
 @inner
 def node_pressure_at(m: at.Arrays, node: int) -> int:
-    """No kernel function: return the offset of a node's words."""
+    """Return the offset of a node's words."""
     return m.st[m.st[at.PRESSURE_BASE] + NODES_BASE] + node * NODE_WORDS
 
 
 @inner
 def zone_pressure_at(m: at.Arrays, zone: int) -> int:
-    """No kernel function: return the offset of a zone's words."""
+    """Return the offset of a zone's words."""
     return m.st[m.st[at.PRESSURE_BASE] + ZONES_BASE] + zone * ZONE_WORDS
 
 
 @inner
 def compactor_at(m: at.Arrays, number: int) -> int:
-    """No kernel function: return the offset of a compactor's words."""
+    """Return the offset of a compactor's words."""
     return m.st[m.st[at.PRESSURE_BASE] + COMPACTORS_BASE] + number * COMPACTOR_WORDS

@@ -102,12 +102,12 @@ class State:
 
     @property
     def is_elastic(self) -> bool:
-        """No kernel function: return whether the state has what an elastic replay needs."""
+        """Return whether the state has what an elastic replay needs."""
         return len(self.folios) > 0
 
     @property
     def next_due_ns(self) -> int:
-        """No kernel function: return when something besides events is due next."""
+        """Return when something besides events is due next."""
         due = int(self.st[at.NEXT_TICK])
         if self.is_elastic:
             nodes = len(self.machine.nodes)
@@ -118,7 +118,7 @@ class State:
         return due
 
     def arrays(self, places: np.ndarray | None = None) -> at.Arrays:
-        """No kernel function: return the arrays as kernels take them.
+        """Return the arrays as kernels take them.
 
         Args:
             places: int32, where each object lives; none for kernels that touch no object.
@@ -128,14 +128,14 @@ class State:
         return at.Arrays(self.pages, self.blocks, self.st, self.log, self.folios, places)
 
     def pressure_words(self, first: int, words: int) -> np.ndarray:
-        """No kernel function: return words of an elastic replay from one on, int64."""
+        """Return words of an elastic replay from one on, int64."""
         if not self.is_elastic:
             return np.zeros(0, np.int64)
         start = int(self.st[at.PRESSURE_BASE]) + first
         return self.st[start : start + words].copy()
 
     def copy(self) -> State:
-        """No kernel function: return a state that can be advanced without changing this one."""
+        """Return a state that can be advanced without changing this one."""
         return State(
             pages=self.pages.copy(),
             blocks=self.blocks.copy(),
@@ -146,22 +146,22 @@ class State:
         )
 
     def zone_region(self, zone: int) -> np.ndarray:
-        """No kernel function: return a view of a zone's words."""
+        """Return a view of a zone's words."""
         start = at.ZONES + zone * at.ZONE_STRIDE
         return self.st[start : start + at.ZONE_STRIDE]
 
     def zone_words(self, word: int) -> np.ndarray:
-        """No kernel function: return one word of every zone, shape (zones,)."""
+        """Return one word of every zone, shape (zones,)."""
         end = at.ZONES + len(self.machine.zones) * at.ZONE_STRIDE
         return self.st[at.ZONES + word : end : at.ZONE_STRIDE].copy()
 
     def pcp_region(self, zone: int, cpu: int) -> np.ndarray:
-        """No kernel function: return a view of a CPU's words for a zone."""
+        """Return a view of a CPU's words for a zone."""
         start = int(self.st[at.PCP_BASE]) + (zone * self.machine.nr_cpus + cpu) * at.PCP_STRIDE
         return self.st[start : start + at.PCP_STRIDE]
 
     def free_buddies(self) -> np.ndarray:
-        """No kernel function: return free buddies, shape (zones, orders, migratetypes)."""
+        """Return free buddies, shape (zones, orders, migratetypes)."""
         nr_zones = len(self.machine.zones)
         regions = self.st[at.ZONES : at.ZONES + nr_zones * at.ZONE_STRIDE]
         lists = regions.reshape(nr_zones, at.ZONE_STRIDE)[:, at.ZONE_LISTS :]
@@ -169,14 +169,14 @@ class State:
         return lists.reshape(shape)[..., at.ENTRIES].copy()
 
     def block_counts(self) -> np.ndarray:
-        """No kernel function: return numbers of pageblocks, shape (zones, migratetypes)."""
+        """Return numbers of pageblocks, shape (zones, migratetypes)."""
         shape = (len(self.machine.zones) + 1, at.MIGRATETYPES)
         cells = self.blocks["zone"].astype(np.intp) * at.MIGRATETYPES + self.blocks["migratetype"]
         counts = np.bincount(cells, minlength=shape[0] * shape[1])
         return counts.astype(np.int64, copy=False).reshape(shape)[1:]
 
     def pcp_words(self, first: int, words: int) -> np.ndarray:
-        """No kernel function: return words of every pageset, shape (zones, cpus, words)."""
+        """Return words of every pageset, shape (zones, cpus, words)."""
         nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
         base = int(self.st[at.PCP_BASE])
         regions = self.st[base : base + nr_zones * nr_cpus * at.PCP_STRIDE]
@@ -184,12 +184,12 @@ class State:
         return table[:, :, first : first + words].copy()
 
     def sites(self) -> np.ndarray:
-        """No kernel function: return lock-site counters."""
+        """Return lock-site counters."""
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
         return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
 
     def list_pages(self, words: np.ndarray) -> list[int]:
-        """No kernel function: return the page frames of one list, head first.
+        """Return the page frames of one list, head first.
 
         Args:
             words: the list's head, tail and entries.
@@ -211,7 +211,7 @@ def make_state(
     start_ns: int = 0,
     log_rows: int = LOG_ROWS_DEFAULT,
 ) -> State:
-    """No kernel function: return a state with every scalar set and no page anywhere.
+    """Return a state with every scalar set and no page anywhere.
 
     Blocks belong to zones, their type is Movable.
 
@@ -307,7 +307,7 @@ def make_state(
 
 
 def set_switches(st: np.ndarray, rules: KernelRules, policy: Policy) -> None:
-    """No kernel function: set the words of rules and of policy fields (see `layout`)."""
+    """Set the words of rules and of policy fields (see `layout`)."""
     for name, offset in at.RULE_WORDS.items():
         st[offset] = int(getattr(rules, name))
     numbers = policy_numbers(policy, rules)
@@ -379,7 +379,7 @@ def with_pressure(
     seed: int = 0,
     start_ns: int | None = None,
 ) -> State:
-    """No kernel function: return a state with room for LRU lists, kswapd and compaction.
+    """Return a state with room for LRU lists, kswapd and compaction.
 
     All of it is idle and empty.
 
@@ -531,13 +531,13 @@ class StartImage:
 
     @cached_property
     def movable_pfns(self) -> np.ndarray:
-        """No kernel function: return the page frames that are `movable`, intp."""
+        """Return the page frames that are `movable`, intp."""
         return np.flatnonzero(self.movable)
 
     def buddies(
         self, pageblock_order: int, max_order: int, barred: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """No kernel function: return the free buddies' first pages (int32) and orders (int8).
+        """Return the free buddies' first pages (int32) and orders (int8).
 
         Args:
             pageblock_order: S1.2.
@@ -559,7 +559,7 @@ class StartImage:
 
     @cached_property
     def _buddies(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
-        """No kernel function: return the buddies made before, which need not be cut again."""
+        """Return the buddies made before, which need not be cut again."""
         return {}
 
 
@@ -570,7 +570,7 @@ BOTH_FREE = 0x0101
 def maximal_buddies(
     free: np.ndarray, block_types: np.ndarray, pageblock_order: int, max_order: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """No kernel function: cut free pages into the buddies that merging leaves (S5.3, S5.4).
+    """Cut free pages into the buddies that merging leaves (S5.3, S5.4).
 
     Args:
         free: bool per page frame; length a multiple of the pageblock's pages.
@@ -608,7 +608,7 @@ def maximal_buddies(
 
 @entry
 def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
-    """No kernel function: append free buddies to their lists' tails, in the order given (S5.3)."""
+    """Append free buddies to their lists' tails, in the order given (S5.3)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     for index in range(len(pfns)):
         pfn = int(pfns[index])
@@ -639,7 +639,7 @@ def place_allocations(
     firsts: np.ndarray,
     orders: np.ndarray,
 ) -> None:
-    """No kernel function: mark pages in use, and allocations that will be freed."""
+    """Mark pages in use, and allocations that will be freed."""
     for index in range(len(movable_pfns)):
         pfn = int(movable_pfns[index])
         m.pages[pfn]["where"] = at.ALLOCATED
@@ -656,7 +656,7 @@ def place_allocations(
 
 @entry
 def place_listed(m: at.Arrays, listed: np.ndarray) -> None:
-    """No kernel function: append pages to the tails of per-CPU lists, in the order given."""
+    """Append pages to the tails of per-CPU lists, in the order given."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     for index in range(len(listed)):
         pfn = int(listed[index]["pfn"])
@@ -675,7 +675,7 @@ def place_listed(m: at.Arrays, listed: np.ndarray) -> None:
 
 
 def install(state: State, image: StartImage) -> None:
-    """No kernel function: put an image into a fresh state."""
+    """Put an image into a fresh state."""
     machine = state.machine
     state.blocks["zone"][image.block_types < 0] = 0
     state.blocks["migratetype"] = np.maximum(image.block_types, 0)
@@ -705,7 +705,7 @@ def install(state: State, image: StartImage) -> None:
 
 
 def note_isolated_blocks(state: State) -> None:
-    """No kernel function: note which zones have an isolated block, once types are set (S5.6)."""
+    """Note which zones have an isolated block, once types are set (S5.6)."""
     counts = state.block_counts()
     for zone in range(len(state.machine.zones)):
         isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0

@@ -312,7 +312,7 @@ def shrink_slab(m: at.Arrays, node: int, sc: int) -> int:
 
 @inner
 def begin_control(m: at.Arrays, sc: int, order: int, highest_type: int) -> None:
-    """No kernel function: set up what reclaim goes by, for an order and zones up to a type."""
+    """Set up what reclaim goes by, for an order and zones up to a type."""
     for word in range(sc, sc + pr.SC_WORDS):
         m.st[word] = 0
     m.st[sc + pr.SC_ORDER] = order
@@ -600,7 +600,7 @@ def allow_direct_reclaim(m: at.Arrays, node: int) -> bool:
 
 @inner
 def highest_normal(m: at.Arrays) -> int:
-    """No kernel function: return the highest zone type that any kernel memory may come from."""
+    """Return the highest zone type that any kernel memory may come from."""
     return value_of(m, pr.HIGHEST_NORMAL)
 
 

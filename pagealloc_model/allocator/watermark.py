@@ -212,7 +212,7 @@ def boost_watermark(m: at.Arrays, zone: int) -> bool:
 
 @inner
 def free_in_whole_blocks(m: at.Arrays, zone: int) -> int:
-    """No kernel function: return the free pages in whole pageblocks (S8.6)."""
+    """Return the free pages in whole pageblocks (S8.6)."""
     free = 0
     for order in range(m.st[at.PAGEBLOCK_ORDER], m.st[at.MAX_ORDER] + 1):
         for migratetype in range(at.MIGRATETYPES):
@@ -354,7 +354,7 @@ def take_boosts_back(m: at.Arrays, node: int) -> None:
 
 @inner
 def stop_kswapd(m: at.Arrays, node: int) -> None:
-    """No kernel function: end a node's reclaim run and let its kswapd sleep at once (S10.3)."""
+    """End a node's reclaim run and let its kswapd sleep at once (S10.3)."""
     if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         take_boosts_back(m, node)
         set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)
@@ -379,7 +379,7 @@ def count_boosts_taken_back(m: at.Arrays, node: int) -> None:
 
 @cold
 def end_kswapd(m: at.Arrays, node: int) -> None:
-    """No kernel function: end a run, its holds of zone->lock counted, and let kswapd sleep."""
+    """End a run, its holds of zone->lock counted, and let kswapd sleep."""
     count_boosts_taken_back(m, node)
     stop_kswapd(m, node)
 
@@ -402,7 +402,7 @@ def note_reclaim(m: at.Arrays, node: int, highest_type: int) -> None:
 
 @inner
 def start_kswapd(m: at.Arrays, node: int, highest_type: int) -> None:
-    """No kernel function: wake a node's kswapd and begin its run at once (S10.2)."""
+    """Wake a node's kswapd and begin its run at once (S10.2)."""
     set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)
     note_reclaim(m, node, highest_type)
 
@@ -426,7 +426,7 @@ def wakeup_kswapd(m: at.Arrays, node: int, order: int, highest_type: int) -> Non
 
 @cold
 def stop_balanced_kswapds(m: at.Arrays) -> None:
-    """No kernel function: end every run of a node that is balanced at order 0 (S10.2)."""
+    """End every run of a node that is balanced at order 0 (S10.2)."""
     for node in range(m.st[at.NR_NODES]):
         region = node_at(m, node)
         active = m.st[region + at.NODE_KSWAPD_ACTIVE]

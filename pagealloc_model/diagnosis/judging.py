@@ -96,7 +96,7 @@ NO_FALLBACK, CLAIM, STEAL = 0, 1, 2
 
 @inner
 def tally_outcome(j: Judged, number: int, choice: int, outcome: int) -> None:
-    """No kernel function: count one outcome of a choice by order, type, time and CPU."""
+    """Count one outcome of a choice by order, type, time and CPU."""
     order = int(j.steps[number]["order"])
     migratetype = max(int(j.steps[number]["migratetype"]), 0)
     j.tally[choice, order * at.MIGRATETYPES + migratetype, outcome] += 1
@@ -106,7 +106,7 @@ def tally_outcome(j: Judged, number: int, choice: int, outcome: int) -> None:
 
 @inner
 def leave_unjudged(j: Judged, s: Step, choice: int) -> None:
-    """No kernel function: count a choice that the true state before it does not settle."""
+    """Count a choice that the true state before it does not settle."""
     tally_outcome(j, s.number, choice, UNJUDGED)
 
 
@@ -122,7 +122,7 @@ def judge(
     predicted: int,
     actual: int,
 ) -> None:
-    """No kernel function: count a judged choice, with the state of the first misses of each."""
+    """Count a judged choice, with the state of the first misses of each."""
     tally_outcome(j, s.number, choice, JUDGED)
     if null_hit:
         tally_outcome(j, s.number, choice, NULL_HITS)
@@ -155,7 +155,7 @@ def judge(
 def fit_bound(
     m: at.Arrays, pcp: int, s: Step, high: int, predicted: int, actual: int, flushes: bool
 ) -> None:
-    """No kernel function: make one bound allow whether a free drained, if it said otherwise."""
+    """Make one bound allow whether a free drained, if it said otherwise."""
     if (predicted > 0) == (actual > 0):
         return
     if flushes and max(predicted, actual) >= m.st[pcp + at.PCP_COUNT]:
@@ -166,14 +166,14 @@ def fit_bound(
 
 @inner
 def is_cut_short(m: at.Arrays, pcp: int, predicted: int, actual: int) -> bool:
-    """No kernel function: return whether a drain may have stopped between chunks (S4.7)."""
+    """Return whether a drain may have stopped between chunks (S4.7)."""
     batch = m.st[pcp + at.PCP_BATCH]
     return m.st[at.POLICY_PCP_FREE_BATCHED] != 0 and batch <= actual and actual < predicted
 
 
 @inner
 def chunked_drain(m: at.Arrays, pcp: int, index: int, wanted: int) -> int:
-    """No kernel function: return how many pages a drain in chunks of `batch` frees (S4.7)."""
+    """Return how many pages a drain in chunks of `batch` frees (S4.7)."""
     lists = list_count(m)
     drained = 0
     got = 0
@@ -193,7 +193,7 @@ def chunked_drain(m: at.Arrays, pcp: int, index: int, wanted: int) -> int:
 
 @inner
 def is_of_size(m: at.Arrays, s: Step, pcp: int, index: int, predicted: int) -> bool:
-    """No kernel function: return whether a run of drains has, but for its last page, this size."""
+    """Return whether a run of drains has, but for its last page, this size."""
     if m.st[at.POLICY_PCP_FREE_BATCHED]:
         return s.pages == chunked_drain(m, pcp, index, predicted)
     return s.pages - (1 << max(s.found_order, 0)) < predicted and predicted <= s.pages
@@ -201,7 +201,7 @@ def is_of_size(m: at.Arrays, s: Step, pcp: int, index: int, predicted: int) -> b
 
 @inner
 def judge_overflow(m: at.Arrays, j: Judged, s: Step, pcp: int, index: int) -> None:
-    """No kernel function: judge whether a free overflows its pageset, and by how much (S4.6).
+    """Judge whether a free overflows its pageset, and by how much (S4.6).
 
     No overflow empties a pageset but a flush: pages drained down to the last one after a free of
     another order were drained for another reason (S4.9).
@@ -256,7 +256,7 @@ def judge_overflow(m: at.Arrays, j: Judged, s: Step, pcp: int, index: int) -> No
 
 @inner
 def push(m: at.Arrays, j: Judged, s: Step) -> None:
-    """No kernel function: put a freed page on a per-CPU list or in the buddy, and judge it."""
+    """Put a freed page on a per-CPU list or in the buddy, and judge it."""
     pfn = s.pfn
     where = int(m.pages[pfn]["where"])
     if where == at.ON_PCP and int(m.pages[pfn]["order"]) == s.order:
@@ -295,7 +295,7 @@ def push(m: at.Arrays, j: Judged, s: Step) -> None:
 
 @inner
 def expected_drain(m: at.Arrays, pcp: int, index: int) -> int:
-    """No kernel function: return the page a drain takes next, or -1 if no list has one."""
+    """Return the page a drain takes next, or -1 if no list has one."""
     for each in range(list_count(m)):
         if m.st[list_at(pcp, each) + at.TAIL] >= 0:
             return m.st[list_at(pcp, drained_list(m, pcp, index)) + at.TAIL]
@@ -304,7 +304,7 @@ def expected_drain(m: at.Arrays, pcp: int, index: int) -> int:
 
 @inner
 def drain_one(m: at.Arrays, j: Judged, s: Step) -> None:
-    """No kernel function: move a page to the buddy, from any CPU's list if all drain (S4.9)."""
+    """Move a page to the buddy, from any CPU's list if all drain (S4.9)."""
     pcp = pcp_at(m, s.zone, s.cpu)
     notes = notes_at(m, pcp)
     if s.flags & true.RUN_FIRST and not s.flags & true.AFTER_PUSH:
@@ -359,7 +359,7 @@ def drain_one(m: at.Arrays, j: Judged, s: Step) -> None:
 
 @inner
 def pop(m: at.Arrays, j: Judged, s: Step) -> None:
-    """No kernel function: take an allocated page, listed or just removed, out and judge it."""
+    """Take an allocated page, listed or just removed, out and judge it."""
     pfn = s.pfn
     pcp = pcp_at(m, s.zone, s.cpu)
     index = order_to_pindex(m, s.order, s.migratetype)
@@ -412,7 +412,7 @@ def pop(m: at.Arrays, j: Judged, s: Step) -> None:
 
 @inner
 def follow_free(m: at.Arrays, zone: int, cpu: int, change: int) -> None:
-    """No kernel function: let pages enter (or, negative, leave) a zone's buddy (S1.10)."""
+    """Let pages enter (or, negative, leave) a zone's buddy (S1.10)."""
     notes = zone_notes_at(m, zone)
     if not m.st[notes + true.ZONE_NOTE_FREE_KNOWN]:
         return
@@ -430,7 +430,7 @@ def follow_free(m: at.Arrays, zone: int, cpu: int, change: int) -> None:
 
 @inner
 def moved_free_pages(m: at.Arrays, s: Step) -> int:
-    """No kernel function: return by how many pages a step changed its zone's free pages."""
+    """Return by how many pages a step changed its zone's free pages."""
     if s.operation == true.REMOVE:
         return -(1 << s.order)
     if s.operation == true.DRAIN:
@@ -501,7 +501,7 @@ def walked_to(m: at.Arrays, ac: AllocContext, flags: int) -> tuple[int, int]:
 
 @inner
 def judge_zone(m: at.Arrays, j: Judged, s: Step) -> None:
-    """No kernel function: judge whether a request came from the zone that the rules name (S3.1)."""
+    """Judge whether a request came from the zone that the rules name (S3.1)."""
     if not m.st[zone_notes_at(m, s.zone) + true.ZONE_NOTE_FREE_KNOWN]:
         leave_unjudged(j, s, ZONE)
         return
@@ -528,7 +528,7 @@ def judge_zone(m: at.Arrays, j: Judged, s: Step) -> None:
 
 @inner
 def chosen_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> tuple[int, int]:
-    """No kernel function: return the kind of fallback the rule chooses and its buddy (S6.2)."""
+    """Return the kind of fallback the rule chooses and its buddy (S6.2)."""
     pfn = choose_claim(m, zone, order, migratetype, 0)
     if pfn >= 0:
         return CLAIM, pfn
@@ -537,7 +537,7 @@ def chosen_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> tu
 
 @inner
 def is_refuted(m: at.Arrays, j: Judged, expected: int, actual: int, falls_back: bool) -> bool:
-    """No kernel function: return whether a buddy passed over may have been gone already."""
+    """Return whether a buddy passed over may have been gone already."""
     if expected < 0 or expected == actual:
         return False
     if j.track[expected]["mark"] == true.SINCE_START:
@@ -547,7 +547,7 @@ def is_refuted(m: at.Arrays, j: Judged, expected: int, actual: int, falls_back: 
 
 @inner
 def drop_guess(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
-    """No kernel function: drop a free buddy that was not there; pages in use are taken to move."""
+    """Drop a free buddy that was not there; pages in use are taken to move."""
     size = 1 << int(m.pages[head]["order"])
     movable = int(m.pages[head]["tag"]) == at.MOVABLE and j.track[head]["mark"] == true.SINCE_START
     true.drop_buddy(m, j, zone, head)
@@ -561,7 +561,7 @@ def drop_guess(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
 
 @inner
 def drop_refuted(m: at.Arrays, j: Judged, s: Step, actual: int, falls_back: bool) -> int:
-    """No kernel function: drop the buddies passed over because they were gone; how many."""
+    """Drop the buddies passed over because they were gone; how many."""
     dropped = 0
     pfn = smallest_fit(m, s.zone, s.order, s.migratetype)
     while is_refuted(m, j, pfn, actual, falls_back):
@@ -583,7 +583,7 @@ def drop_refuted(m: at.Arrays, j: Judged, s: Step, actual: int, falls_back: bool
 
 @inner
 def judge_removal(m: at.Arrays, j: Judged, s: Step, pcp: int) -> None:
-    """No kernel function: judge a removal: is it of the list and buddy that the rules name?"""
+    """Judge a removal: is it of the list and buddy that the rules name?"""
     wanted = NO_FALLBACK
     taken_type = s.migratetype
     if s.flags & true.FALLBACK:
@@ -621,7 +621,7 @@ def judge_removal(m: at.Arrays, j: Judged, s: Step, pcp: int) -> None:
 
 @inner
 def remove(m: at.Arrays, j: Judged, s: Step) -> None:
-    """No kernel function: take a page from the buddy, for a list or an allocation at once."""
+    """Take a page from the buddy, for a list or an allocation at once."""
     pcp = pcp_at(m, s.zone, s.cpu)
     notes = notes_at(m, pcp)
     index = -1
@@ -708,7 +708,7 @@ def remove(m: at.Arrays, j: Judged, s: Step) -> None:
 
 @inner
 def asks_zones(m: at.Arrays, s: Step) -> bool:
-    """No kernel function: return whether a request walks zones before this step."""
+    """Return whether a request walks zones before this step."""
     if s.operation == true.REMOVE:
         return s.flags & true.RUN_FIRST != 0 and s.flags & true.USED_AT_ONCE != 0
     if s.operation == true.POP:
@@ -718,7 +718,7 @@ def asks_zones(m: at.Arrays, s: Step) -> bool:
 
 @entry
 def resync(m: at.Arrays, j: Judged, low: int, high: int) -> int:
-    """No kernel function: apply `steps[low:high]`, judging each choice.
+    """Apply `steps[low:high]`, judging each choice.
 
     Args:
         m: the machine; behind its words are the notes and repair counts of `true_state`.

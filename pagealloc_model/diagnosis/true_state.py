@@ -72,7 +72,7 @@ ALL_FLAGS = 511
 
 @entry
 def match_batched(steps: np.ndarray, last_free: np.ndarray) -> None:
-    """No kernel function: move a batched free's push to its mm_page_free_batched row (T3).
+    """Move a batched free's push to its mm_page_free_batched row (T3).
 
     Args:
         steps: mm_page_free as PUSH, mm_page_free_batched as BATCHED. A matched pair becomes
@@ -97,7 +97,7 @@ def match_batched(steps: np.ndarray, last_free: np.ndarray) -> None:
 
 @entry
 def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> None:
-    """No kernel function: flag what an interrupt allocates or frees during a batch.
+    """Flag what an interrupt allocates or frees during a batch.
 
     Its CPU is putting a batch on lists of that zone. A batch locks the lists of one zone at a time,
     those of the page it puts there (S4.11).
@@ -122,7 +122,7 @@ def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> 
 
 @entry
 def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarray) -> None:
-    """No kernel function: write every step's `fate`.
+    """Write every step's `fate`.
 
     Pushes and drains get the type that the page is next taken as.
 
@@ -146,14 +146,14 @@ def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarra
 
 @inner
 def same_owner(steps: np.ndarray, number: int, after: int) -> bool:
-    """No kernel function: return whether two steps are of one task and zone."""
+    """Return whether two steps are of one task and zone."""
     same_task = int(steps[after]["pid"]) == int(steps[number]["pid"])
     return same_task and int(steps[after]["zone"]) == int(steps[number]["zone"])
 
 
 @entry
 def note_runs(steps: np.ndarray, following: np.ndarray, ends: np.ndarray) -> None:
-    """No kernel function: measure runs of removals and of drains on each CPU.
+    """Measure runs of removals and of drains on each CPU.
 
     It writes `objects`, `pages`, `flags`.
 
@@ -212,7 +212,7 @@ def find_unseen_frees(
     drained: np.ndarray,
     found: np.ndarray,
 ) -> int:
-    """No kernel function: find frees that no event shows.
+    """Find frees that no event shows.
 
     Allocated pages that are allocated or drained again were freed without an event. A page popped
     was pushed after the list's last visible operation, or with the unseen page popped just before;
@@ -360,7 +360,7 @@ class Step(NamedTuple):
 
 @inner
 def step_at(j: Judged, number: int) -> Step:
-    """No kernel function: return a step."""
+    """Return a step."""
     return Step(
         number,
         int(j.steps[number]["pfn"]),
@@ -383,7 +383,7 @@ def step_at(j: Judged, number: int) -> Step:
 
 @inner
 def notes_at(m: at.Arrays, pcp: int) -> int:
-    """No kernel function: return the offset of what is noted of the pageset at `pcp`."""
+    """Return the offset of what is noted of the pageset at `pcp`."""
     pagesets = m.st[at.NR_ZONES] * m.st[at.NR_CPUS]
     first = m.st.shape[0] - REPAIRS - m.st[at.NR_ZONES] * ZONE_NOTES - pagesets * NOTE_STRIDE
     return first + (pcp - m.st[at.PCP_BASE]) // at.PCP_STRIDE * NOTE_STRIDE
@@ -391,19 +391,19 @@ def notes_at(m: at.Arrays, pcp: int) -> int:
 
 @inner
 def zone_notes_at(m: at.Arrays, zone: int) -> int:
-    """No kernel function: return the offset of what is noted of a zone."""
+    """Return the offset of what is noted of a zone."""
     return m.st.shape[0] - REPAIRS - (m.st[at.NR_ZONES] - zone) * ZONE_NOTES
 
 
 @inner
 def count_repair(m: at.Arrays, kind: int) -> None:
-    """No kernel function: count a correction of the state that no event explains."""
+    """Count a correction of the state that no event explains."""
     m.st[m.st.shape[0] - REPAIRS + kind] += 1
 
 
 @inner
 def pageset_of_list(m: at.Arrays, lst: int) -> int:
-    """No kernel function: return the offset of the pageset that a list belongs to."""
+    """Return the offset of the pageset that a list belongs to."""
     base = m.st[at.PCP_BASE]
     return base + (lst - base) // at.PCP_STRIDE * at.PCP_STRIDE
 
@@ -412,7 +412,7 @@ def pageset_of_list(m: at.Arrays, lst: int) -> int:
 def put_on_list(
     m: at.Arrays, j: Judged, lst: int, pfn: int, order: int, fate: int, tail: bool
 ) -> None:
-    """No kernel function: put a page at a per-CPU list's head or tail; the caller counts."""
+    """Put a page at a per-CPU list's head or tail; the caller counts."""
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     j.track[pfn]["mark"] = lst
@@ -427,13 +427,13 @@ def put_on_list(
 
 @inner
 def is_listed(m: at.Arrays, pfn: int, order: int) -> bool:
-    """No kernel function: return whether a page of this order is on a per-CPU list."""
+    """Return whether a page of this order is on a per-CPU list."""
     return int(m.pages[pfn]["where"]) == at.ON_PCP and int(m.pages[pfn]["order"]) == order
 
 
 @inner
 def leave_list(m: at.Arrays, j: Judged, pfn: int) -> None:
-    """No kernel function: take a page off its per-CPU list and out of the pageset's count."""
+    """Take a page off its per-CPU list and out of the pageset's count."""
     lst = abs(int(j.track[pfn]["mark"]))
     if int(j.track[pfn]["fate"]) != ASTRAY:
         list_del(m.pages, m.st, lst, pfn)
@@ -451,13 +451,13 @@ def leave_list(m: at.Arrays, j: Judged, pfn: int) -> None:
 
 @inner
 def list_at(pcp: int, index: int) -> int:
-    """No kernel function: return the offset of a pageset's list."""
+    """Return the offset of a pageset's list."""
     return pcp + at.PCP_LISTS + index * at.LIST_WORDS
 
 
 @inner
 def drop_hidden(m: at.Arrays, j: Judged, end: int, pfn: int) -> int:
-    """No kernel function: drop what left a list's end unseen (T9).
+    """Drop what left a list's end unseen (T9).
 
     These are the pages before `pfn` that no event takes off it. `end` is the offset of the list's
     head or tail. A list longer than counted, or with a page that is no list's, is corrupt:
@@ -483,7 +483,7 @@ def drop_hidden(m: at.Arrays, j: Judged, end: int, pfn: int) -> int:
 
 @inner
 def note_fate(j: Judged, s: Step) -> None:
-    """No kernel function: note the operation that moves pages next, as they return to the buddy."""
+    """Note the operation that moves pages next, as they return to the buddy."""
     is_retyped = s.fate == REMOVE and s.found_type >= at.PCP_TYPES
     for page in range(s.pfn, s.pfn + (1 << s.order)):
         j.track[page]["fate"] = RETYPED if is_retyped else s.fate
@@ -491,7 +491,7 @@ def note_fate(j: Judged, s: Step) -> None:
 
 @inner
 def leaves_unseen(m: at.Arrays, j: Judged, head: int) -> bool:
-    """No kernel function: return whether a free buddy's pages next appear elsewhere (T9)."""
+    """Return whether a free buddy's pages next appear elsewhere (T9)."""
     for page in range(head, head + (1 << int(m.pages[head]["order"]))):
         fate = int(j.track[page]["fate"])
         if fate in (POP, PUSH, DRAIN, RETYPED):
@@ -501,7 +501,7 @@ def leaves_unseen(m: at.Arrays, j: Judged, head: int) -> bool:
 
 @inner
 def pass_over(m: at.Arrays, j: Judged, pfn: int) -> None:
-    """No kernel function: note that the kernel passed a page over; unlinked the second time."""
+    """Note that the kernel passed a page over; unlinked the second time."""
     if not int(j.track[pfn]["passed"]):
         j.track[pfn]["passed"] = 1
         return
@@ -512,7 +512,7 @@ def pass_over(m: at.Arrays, j: Judged, pfn: int) -> None:
 
 @inner
 def containing_buddy(m: at.Arrays, pfn: int, order: int) -> int:
-    """No kernel function: return the free buddy that holds `1 << order` pages at `pfn`, or -1."""
+    """Return the free buddy that holds `1 << order` pages at `pfn`, or -1."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
         if int(m.pages[head]["where"]) == at.BUDDY and int(m.pages[head]["order"]) >= current:
@@ -522,7 +522,7 @@ def containing_buddy(m: at.Arrays, pfn: int, order: int) -> int:
 
 @inner
 def take_exactly(m: at.Arrays, j: Judged, zone: int, head: int, pfn: int, order: int) -> None:
-    """No kernel function: cut `1 << order` pages at `pfn` out of a free buddy (S5.2).
+    """Cut `1 << order` pages at `pfn` out of a free buddy (S5.2).
 
     The buddy is at `head`; the rest goes to list heads. The kernel always takes a buddy's low end.
     Where the pages lie elsewhere in one that has been there since the start, its lower part was not
@@ -547,7 +547,7 @@ def take_exactly(m: at.Arrays, j: Judged, zone: int, head: int, pfn: int, order:
 
 @inner
 def drop_buddy(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
-    """No kernel function: take a free buddy out of the state."""
+    """Take a free buddy out of the state."""
     account_freepages(m, zone, int(m.pages[head]["tag"]), -(1 << int(m.pages[head]["order"])))
     __del_page_from_free_list(m, zone, head)
     j.track[head]["mark"] = KNOWN
@@ -555,7 +555,7 @@ def drop_buddy(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
 
 @inner
 def vacate(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) -> None:
-    """No kernel function: take pages out of wherever the state has them; count repairs."""
+    """Take pages out of wherever the state has them; count repairs."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
         where = int(m.pages[head]["where"])
@@ -583,7 +583,7 @@ def vacate(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) -> None:
 def return_exactly(
     m: at.Arrays, j: Judged, zone: int, pfn: int, order: int, migratetype: int
 ) -> None:
-    """No kernel function: free pages to the buddy by the model's rule; their place is known."""
+    """Free pages to the buddy by the model's rule; their place is known."""
     __free_one_page(m, zone, pfn, order, migratetype, False)
     head = containing_buddy(m, pfn, order)
     part = pfn
@@ -596,7 +596,7 @@ def return_exactly(
 
 @inner
 def return_directly(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) -> None:
-    """No kernel function: free pages that no list takes, block by block (S5.4)."""
+    """Free pages that no list takes, block by block (S5.4)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     piece = min(order, block_order)
     for number in range(1 << (order - piece)):
@@ -608,7 +608,7 @@ def return_directly(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) ->
 
 @inner
 def learn_block_type(m: at.Arrays, zone: int, pfn: int, migratetype: int) -> None:
-    """No kernel function: retag a block to the type an event shows, free pages to its tails."""
+    """Retag a block to the type an event shows, free pages to its tails."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     block = pfn >> block_order
     if int(m.blocks[block]["migratetype"]) == migratetype:

@@ -29,13 +29,13 @@ deltas back (S1.10), compaction holds pages that no event names."""
 
 @inner
 def swap(m: at.Arrays, word: int, other: int) -> None:
-    """No kernel function: exchange two words."""
+    """Exchange two words."""
     m.st[word], m.st[other] = m.st[other], m.st[word]
 
 
 @inner
 def swap_zone_words(m: at.Arrays, zone: int) -> None:
-    """No kernel function: exchange the bounds of a zone's words."""
+    """Exchange the bounds of a zone's words."""
     region = zone_at(zone)
     notes = zone_notes_at(m, zone)
     swap(m, region + at.ZONE_BELOW_HIGH, notes + true.ZONE_NOTE_BELOW_HIGH)
@@ -44,7 +44,7 @@ def swap_zone_words(m: at.Arrays, zone: int) -> None:
 
 @inner
 def swap_bounds(m: at.Arrays, pcp: int, zone: int) -> None:
-    """No kernel function: exchange the bounds: the state's words and the notes'."""
+    """Exchange the bounds: the state's words and the notes'."""
     notes = notes_at(m, pcp)
     swap(m, pcp + at.PCP_HIGH, notes + true.NOTE_HIGH)
     swap(m, pcp + at.PCP_ALLOC_FACTOR, notes + true.NOTE_ALLOC_FACTOR)
@@ -57,7 +57,7 @@ def swap_bounds(m: at.Arrays, pcp: int, zone: int) -> None:
 
 @inner
 def join_bounds(m: at.Arrays, pcp: int, zone: int) -> None:
-    """No kernel function: make the upper bound the lower one, but for the count."""
+    """Make the upper bound the lower one, but for the count."""
     notes = notes_at(m, pcp)
     m.st[notes + true.NOTE_HIGH] = m.st[pcp + at.PCP_HIGH]
     m.st[notes + true.NOTE_ALLOC_FACTOR] = m.st[pcp + at.PCP_ALLOC_FACTOR]
@@ -71,13 +71,13 @@ def join_bounds(m: at.Arrays, pcp: int, zone: int) -> None:
 
 @inner
 def is_settled(m: at.Arrays, pcp: int) -> bool:
-    """No kernel function: return whether limits are known and events tell of all moves."""
+    """Return whether limits are known and events tell of all moves."""
     return m.st[notes_at(m, pcp) + true.NOTE_UNSURE] == 0
 
 
 @inner
 def visit(m: at.Arrays, zone: int, order: int, highest_type: int) -> None:
-    """No kernel function: test a zone's high mark, which may set BELOW_HIGH (S3.1)."""
+    """Test a zone's high mark, which may set BELOW_HIGH (S3.1)."""
     region = zone_at(zone)
     m.st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
     zone_may_serve(m, zone, order, highest_type, at.WMARK_LOW)
@@ -90,7 +90,7 @@ def visit(m: at.Arrays, zone: int, order: int, highest_type: int) -> None:
 
 @inner
 def leave_low_memory(m: at.Arrays, zone: int) -> None:
-    """No kernel function: end a drain by a free, which may clear BELOW_HIGH (S4.6)."""
+    """End a drain by a free, which may clear BELOW_HIGH (S4.6)."""
     region = zone_at(zone)
     m.st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
     leave_below_high(m, zone)
@@ -103,7 +103,7 @@ def leave_low_memory(m: at.Arrays, zone: int) -> None:
 
 @inner
 def begin_snapshot(m: at.Arrays, pcp: int) -> None:
-    """No kernel function: begin a snapshot, which reads words as they are from now on."""
+    """Begin a snapshot, which reads words as they are from now on."""
     notes = notes_at(m, pcp)
     listed = m.st[pcp + at.PCP_COUNT] - m.st[notes + true.NOTE_REMAINDER]
     m.st[notes + true.NOTE_READING] = 1
@@ -115,7 +115,7 @@ def begin_snapshot(m: at.Arrays, pcp: int) -> None:
 
 @inner
 def follow_snapshot(m: at.Arrays, pcp: int) -> None:
-    """No kernel function: note what the words come to while a snapshot is being read."""
+    """Note what the words come to while a snapshot is being read."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_READING] == 0:
         return
@@ -130,7 +130,7 @@ def follow_snapshot(m: at.Arrays, pcp: int) -> None:
 
 @inner
 def end_snapshot(m: at.Arrays, pcp: int, count: int, high: int) -> None:
-    """No kernel function: take up a snapshot: pages that never move, a `high` at rest."""
+    """Take up a snapshot: pages that never move, a `high` at rest."""
     notes = notes_at(m, pcp)
     follow_snapshot(m, pcp)
     most = m.st[notes + true.NOTE_REMAINDER]
@@ -158,7 +158,7 @@ def end_snapshot(m: at.Arrays, pcp: int, count: int, high: int) -> None:
 
 @inner
 def decay_lower(m: at.Arrays, pcp: int) -> int:
-    """No kernel function: let the lower bound of `high` sink furthest; returns pages above it."""
+    """Let the lower bound of `high` sink furthest; returns pages above it."""
     slack = m.st[notes_at(m, pcp) + true.NOTE_SLACK]
     m.st[pcp + at.PCP_COUNT] -= slack
     excess = decay_size(m, pcp) + slack
@@ -168,7 +168,7 @@ def decay_lower(m: at.Arrays, pcp: int) -> int:
 
 @inner
 def decay_upper(m: at.Arrays, pcp: int, zone: int) -> int:
-    """No kernel function: let the upper bound of `high` sink least; returns pages above it."""
+    """Let the upper bound of `high` sink least; returns pages above it."""
     swap_bounds(m, pcp, zone)
     excess = decay_lower(m, pcp)
     swap_bounds(m, pcp, zone)
@@ -177,7 +177,7 @@ def decay_upper(m: at.Arrays, pcp: int, zone: int) -> int:
 
 @inner
 def tick_opens(m: at.Arrays, pcp: int) -> None:
-    """No kernel function: note that the tick may come from now on, if it has not been seen."""
+    """Note that the tick may come from now on, if it has not been seen."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_DONE:
         return
@@ -187,7 +187,7 @@ def tick_opens(m: at.Arrays, pcp: int) -> None:
 
 @inner
 def tick_is_over(m: at.Arrays, pcp: int, zone: int) -> None:
-    """No kernel function: note that the tick has come, at the latest now."""
+    """Note that the tick has come, at the latest now."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_OPEN:
         decay_upper(m, pcp, zone)
@@ -196,7 +196,7 @@ def tick_is_over(m: at.Arrays, pcp: int, zone: int) -> None:
 
 @inner
 def tick_seen(m: at.Arrays, pcp: int, zone: int) -> tuple[int, int]:
-    """No kernel function: take up a tick; returns how many pages exceed both bounds of `high`."""
+    """Take up a tick; returns how many pages exceed both bounds of `high`."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_OPEN:
         lower = m.st[pcp + at.PCP_COUNT] - m.st[pcp + at.PCP_HIGH]
@@ -208,7 +208,7 @@ def tick_seen(m: at.Arrays, pcp: int, zone: int) -> tuple[int, int]:
 
 @inner
 def fit_count(m: at.Arrays, pcp: int, limit: int, drained: int) -> bool:
-    """No kernel function: let a free bound the pages that never move, if they explain it."""
+    """Let a free bound the pages that never move, if they explain it."""
     notes = notes_at(m, pcp)
     slack = m.st[notes + true.NOTE_SLACK]
     off = m.st[pcp + at.PCP_COUNT] - limit
@@ -226,7 +226,7 @@ def fit_count(m: at.Arrays, pcp: int, limit: int, drained: int) -> bool:
 
 @inner
 def fit_overflow(m: at.Arrays, pcp: int, zone: int, high: int, drained: int) -> None:
-    """No kernel function: make the words in `st` allow what a free did, which they ruled out.
+    """Make the words in `st` allow what a free did, which they ruled out.
 
     `high` is what it was before the free. No drain shows that count has not come to high, and that
     neither reclaim nor low memory lowered the limit; a drain, that count has come to high, or that
@@ -255,7 +255,7 @@ def fit_overflow(m: at.Arrays, pcp: int, zone: int, high: int, drained: int) -> 
 
 @inner
 def fit_flush(m: at.Arrays, pcp: int, high: int, drained: int) -> None:
-    """No kernel function: make the words in `st` allow that a high-order free flushed, or not.
+    """Make the words in `st` allow that a high-order free flushed, or not.
 
     `high` is what it was before the free, when the rule had lowered it (S4.6).
     """
@@ -273,13 +273,13 @@ def fit_flush(m: at.Arrays, pcp: int, high: int, drained: int) -> None:
 
 @inner
 def null_list_at(m: at.Arrays, pcp: int, index: int) -> int:
-    """No kernel function: return the offset of the null model's list in `st`."""
+    """Return the offset of the null model's list in `st`."""
     return notes_at(m, pcp) + true.NOTE_WORDS + index * at.LIST_WORDS
 
 
 @inner
 def null_forget(m: at.Arrays, j: Judged, pfn: int) -> None:
-    """No kernel function: take a page off whatever null list it is on."""
+    """Take a page off whatever null list it is on."""
     lst = int(j.track[pfn]["null_list"])
     if lst > 0:
         list_del(j.track, m.st, lst, pfn)
@@ -288,7 +288,7 @@ def null_forget(m: at.Arrays, j: Judged, pfn: int) -> None:
 
 @inner
 def null_add(m: at.Arrays, j: Judged, pcp: int, index: int, pfn: int, tail: bool) -> None:
-    """No kernel function: put a refilled page at a list's tail, a freed one at its head."""
+    """Put a refilled page at a list's tail, a freed one at its head."""
     null_forget(m, j, pfn)
     lst = null_list_at(m, pcp, index)
     j.track[pfn]["null_list"] = lst
@@ -300,7 +300,7 @@ def null_add(m: at.Arrays, j: Judged, pcp: int, index: int, pfn: int, tail: bool
 
 @inner
 def null_pop(m: at.Arrays, j: Judged, pcp: int, index: int, pfn: int) -> bool:
-    """No kernel function: take the kernel's page; returns whether the null model names it."""
+    """Take the kernel's page; returns whether the null model names it."""
     lst = null_list_at(m, pcp, index)
     hit = m.st[lst + at.HEAD] == pfn
     if int(j.track[pfn]["null_list"]) == lst:

@@ -204,7 +204,7 @@ def call_shim(
 
 
 def ask(m: at.Arrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:
-    """No kernel function: ask the kernel's code; returns its answer."""
+    """Ask the kernel's code; returns its answer."""
     address = m.st[m.st.shape[0] - 1]
     return call_shim(address, m.pages, m.blocks, m.st, m.log, what, a, b, c, d, e)
 

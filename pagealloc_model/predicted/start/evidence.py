@@ -521,7 +521,7 @@ def _swap_towards(
 def swap_closer(
     types: np.ndarray, lefts: np.ndarray, rights: np.ndarray, changes: np.ndarray, off: np.ndarray
 ) -> None:
-    """No kernel function: swap types of pairs where free pages by type and order come closer.
+    """Swap types of pairs where free pages by type and order come closer.
 
     Args:
         types: int8 per block of the zone, changed in place.
