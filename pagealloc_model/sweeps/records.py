@@ -15,13 +15,14 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from itertools import groupby
 from pathlib import Path
 from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any
@@ -426,12 +427,10 @@ def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]
 RECORDINGS_HELD = 2
 """Recordings that a worker keeps open; points of one recording come one after the other."""
 CONNECT_S = 10
-TRIES = 3
-"""Times that a point is sent out before its results count as lost with the workers."""
+RETRIES = 2
+"""Times that Dask makes a point again whose recording a worker failed to fetch."""
 
 _held = HeldRecordings(RECORDINGS_HELD)
-Refusal = tuple[str, str]
-"""A worker's address, and why it cannot read a recording."""
 
 
 def _unpacked(files: Mapping[str, bytes], name: str) -> Recording:
@@ -446,14 +445,27 @@ def _unpacked(files: Mapping[str, bytes], name: str) -> Recording:
     return recording
 
 
-def _point_on_worker(task: Task, files: Mapping[str, bytes] | None, model: str) -> Record | Refusal:
-    """Make a point on the worker that this runs on."""
+def _why_unreachable(address: str) -> str:
+    """Why the machine that this runs on cannot reach a recording; "" where it can."""
+    try:
+        _stored(address)
+    except PageallocError as error:
+        return str(error)
+    return ""
+
+
+def _point_on_worker(task: Task, files: Mapping[str, bytes] | None, model: str) -> Record:
+    """Make a point on the worker that this runs on.
+
+    Raises:
+        OSError: it cannot fetch the recording; Dask tries again.
+    """
     from distributed import get_worker
 
-    address, swept = str(get_worker().address), task.recording
+    worker, swept, settings = get_worker().address, task.recording, task.settings
     if model_fingerprint() != model:
         raise ClusterError(
-            f"worker {address} runs another version of pagealloc_model; install the same there"
+            f"worker {worker} runs another version of pagealloc_model; install the same there"
         )
 
     def open_it() -> Recording:
@@ -462,130 +474,123 @@ def _point_on_worker(task: Task, files: Mapping[str, bytes] | None, model: str) 
     try:
         _held.ready(swept.digest, open_it, None)
     except RecordingError as error:
-        return address, str(error)
-    settings = task.settings
+        raise OSError(f"{worker}: {error}") from None
     return Record.of(
         task.key,
         lambda: replayed_point(_held.ready(swept.digest, open_it, settings), settings),
     )
 
 
+@contextmanager
+def _connected(client: Client | str) -> Iterator[Client]:
+    """A client of the cluster, closed at the end where it was made here."""
+    try:
+        from distributed import Client as NewClient
+    except ImportError:
+        raise UsageError(
+            "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
+        ) from None
+    if not isinstance(client, str):
+        yield client
+        return
+    try:
+        cluster = NewClient(client, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"scheduler {client}: cannot be reached ({one_line(error)}); start one with "
+            "`dask scheduler`, and workers with `dask worker ADDRESS`"
+        ) from None
+    try:
+        yield cluster
+    finally:
+        cluster.close(timeout=CONNECT_S)
+
+
+def _sent(tasks: Sequence[Task], cluster: Client) -> dict[Future, Task]:
+    """Points of one recording, sent to workers that can reach it while there are any.
+
+    Workers have a copy of a recording on this machine, and reach one at an address by themselves.
+    """
+    swept, able, sent = tasks[0].recording, [], None
+    if is_address(swept.place):
+        found = cluster.run(_why_unreachable, swept.place, on_error="return")
+        able = [worker for worker, why in found.items() if not why]
+    else:
+        recording = swept.opened()
+        files = {
+            str(file.relative_to(recording.path)): file.read_bytes()
+            for file in (*event_files_of(recording.event_file), *files_of(recording))
+        }
+        (sent,) = cluster.scatter([files], broadcast=True, hash=False)
+    return {
+        cluster.submit(
+            _point_on_worker,
+            replace(task, recording=replace(swept, recording=None)),
+            sent,
+            model_fingerprint(),
+            pure=False,
+            retries=RETRIES,
+            workers=able or None,
+            allow_other_workers=bool(able),  # where these are gone
+        ): task
+        for task in tasks
+    }
+
+
+def _outcome(task: Task, future: Future) -> Record:
+    """A point's record; an error where its workers died or cannot read the recording."""
+    if future.status == "finished":
+        return future.result()
+    if future.status != "error":
+        return Record(key=task.key, error="it was lost with its workers")
+    error = future.exception()
+    if isinstance(error, ClusterError):
+        raise error
+    if isinstance(error, OSError):
+        return Record(key=task.key, error=f"no worker can read it; {error}")
+    if type(error).__name__ == "KilledWorker":
+        return Record(key=task.key, error=f"workers died while they made it ({one_line(error)})")
+    raise ClusterError(f"a worker cannot make points: {one_line(error)}")
+
+
 def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[Record]:
     """The tasks' records, in the order in which they are finished, each once.
 
-    A worker that dies has its points made by others; one that cannot read a recording gets no more
-    of that recording's points. When the iterator is closed, points not yet begun are cancelled.
+    Dask has the points of a worker that dies made by others. Workers that cannot reach a recording
+    get none of its points. When the iterator is closed, points not yet begun are cancelled.
     """
-    with ExitStack() as stack:
-        try:
-            from distributed import Client as NewClient
-            from distributed import as_completed as ended
-        except ImportError:
-            raise UsageError(
-                "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
-            ) from None
-        try:
-            cluster = client
-            if isinstance(client, str):
-                cluster = NewClient(client, timeout=CONNECT_S, set_as_default=False)
-                stack.callback(cluster.close, timeout=CONNECT_S)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise ClusterError(
-                f"scheduler {client}: cannot be reached ({one_line(error)}); start one with "
-                "`dask scheduler`, and workers with `dask worker ADDRESS`"
-            ) from None
-        from distributed.scheduler import KilledWorker
+    with _connected(client) as cluster:
+        from distributed import as_completed as ended
 
         address = str(cluster.scheduler.address) if cluster.scheduler else "scheduler"
-        coming = ended(loop=cluster.loop)
         under_way: dict[Future, Task] = {}
-        scattered: dict[str, Future] = {}
-        lacking: defaultdict[str, set[str]] = defaultdict(set)
-        tries: Counter[str] = Counter()
         finished = 0
-
-        def gone(why: str) -> ClusterError:
-            return ClusterError(
-                f"scheduler {address} went away after {finished} of {len(tasks)} "
-                f"points ({why}); what is finished is kept: start the sweep again to go on"
-            )
 
         @contextmanager
         def reached() -> Iterator[None]:
             try:
                 yield
-            except (OSError, TimeoutError, RuntimeError, CancelledError) as error:
-                raise gone(one_line(error)) from None
-
-        def send(task: Task) -> None:
-            """Have a point made by any worker that is not known to lack its recording."""
-            swept, without = task.recording, lacking[task.recording.digest]
-            able = [name for name in cluster.nthreads() if name not in without] if without else None
-            tries[task.key] += 1
-            with reached():
-                if not is_address(swept.place) and swept.digest not in scattered:
-                    if not cluster.nthreads():
-                        raise ClusterError(
-                            f"scheduler {address} has no workers; start some with "
-                            f"`dask worker {address}`"
-                        )
-                    recording = swept.opened()
-                    files = {
-                        str(file.relative_to(recording.path)): file.read_bytes()
-                        for file in (*event_files_of(recording.event_file), *files_of(recording))
-                    }
-                    (sent,) = cluster.scatter([files], broadcast=True, hash=False)
-                    scattered[swept.digest] = sent
-                future = cluster.submit(
-                    _point_on_worker,
-                    replace(task, recording=replace(swept, recording=None)),
-                    scattered.get(swept.digest),
-                    model_fingerprint(),
-                    key=f"pagealloc-{task.key}-{tries[task.key]}-{id(under_way)}",
-                    pure=False,
-                    workers=able,
-                )
-            under_way[future] = task
-            coming.add(future)
-
-        def outcome(task: Task, future: Future) -> Record | None:
-            """A point's record; None where it was sent out again."""
-            if future.status == "error":
-                error = future.exception()
-                if isinstance(error, KilledWorker):
-                    why = f"workers died while they made it ({one_line(error)})"
-                    return Record(key=task.key, error=why)
-                if isinstance(error, ClusterError):
-                    raise error
-                raise ClusterError(f"a worker cannot make points: {one_line(error)}")
-            if future.status != "finished":
-                if tries[task.key] >= TRIES:
-                    return Record(key=task.key, error=f"its workers went away {TRIES} times")
-                scattered.pop(task.recording.digest, None)
-                send(task)
-                return None
-            with reached():
-                result = future.result()
-                if isinstance(result, Record):
-                    return result
-                worker, why = result
-                lacking[task.recording.digest].add(worker)
-                others = set(cluster.nthreads()) - lacking[task.recording.digest]
-            if others:
-                send(task)
-                return None
-            return Record(key=task.key, error=f"no worker can read it; {worker}: {why}")
-
-        try:
-            for task in tasks:
-                send(task)
-            for future in coming:
                 if cluster.status != "running":
-                    raise gone("connection lost")
-                record = outcome(under_way.pop(future), future)
-                if record is not None:
-                    finished += 1
-                    yield record
+                    raise OSError("connection lost")
+            except (OSError, TimeoutError, RuntimeError, CancelledError) as error:
+                raise ClusterError(
+                    f"scheduler {address} went away after {finished} of {len(tasks)} points "
+                    f"({one_line(error)}); what is finished is kept: start the sweep again to go on"
+                ) from None
+
+        if not cluster.nthreads():
+            raise ClusterError(
+                f"scheduler {address} has no workers; start some with `dask worker {address}`"
+            )
+        try:
+            for _, of_one in groupby(tasks, key=lambda task: task.recording.digest):
+                with reached():
+                    under_way |= _sent(list(of_one), cluster)
+            for future in ended(list(under_way), loop=cluster.loop):
+                with reached():
+                    record = _outcome(under_way.pop(future), future)
+                finished += 1
+                yield record
         finally:
             if under_way and cluster.status == "running":
                 cluster.cancel(list(under_way), force=True)
