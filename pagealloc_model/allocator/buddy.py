@@ -105,6 +105,7 @@ def compaction_capture(m: at.Arrays, zone: int, pfn: int, order: int, migratetyp
     """compaction_capture(): return whether direct compaction takes pages just freed (S9.7)."""
     if migratetype == m.st[at.CMA] or migratetype == m.st[at.ISOLATE]:
         return False
+    # from 6.12
     own = m.st[at.CAPTURE_TYPE] == at.MOVABLE and m.st[at.RULE_MOVABLE_CAPTURE_BELOW_BLOCK] != 0
     if migratetype == at.MOVABLE and not own and order < m.st[at.PAGEBLOCK_ORDER]:
         return False
@@ -139,8 +140,9 @@ def __free_one_page(
             if other != migratetype:
                 if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
                     break
-                if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+                if m.st[at.RULE_LISTS_MATCH_BLOCKS]:  # from 6.12
                     change_pageblock_range(m, buddy, order, migratetype)
+        # 6.1 only
         if int(m.pages[buddy]["tag"]) != migratetype and not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             account_part(m, zone, int(m.pages[buddy]["tag"]), -(1 << order))
             account_part(m, zone, migratetype, 1 << order)
@@ -227,7 +229,7 @@ def free_one_page(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int) -> No
     """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-    if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:
+    if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:  # 6.1 only
         __free_one_page(m, zone, pfn, order, migratetype, False)
     else:
         for piece in range(1 << (order - block_order)):
@@ -247,7 +249,7 @@ def grow_zone(m: at.Arrays, zone: int, pfn: int, order: int) -> None:
             m.blocks[block]["zone"] = zone + 1
             m.blocks[block]["migratetype"] = at.MOVABLE
     m.st[zone_at(zone) + at.ZONE_MANAGED] += 1 << order
-    piece = min(order, block_order) if m.st[at.RULE_FREE_SPLIT_BY_BLOCK] else order
+    piece = min(order, block_order) if m.st[at.RULE_FREE_SPLIT_BY_BLOCK] else order  # from 6.12
     for first in range(pfn, pfn + (1 << order), 1 << piece):
         migratetype = int(m.blocks[first >> block_order]["migratetype"])
         __free_one_page(m, zone, first, piece, migratetype, True)

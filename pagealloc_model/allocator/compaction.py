@@ -104,6 +104,7 @@ def compaction_suit_allocation_order(
     if __zone_watermark_ok(m, zone, order, wanted, highest_type, flags, free):
         return pr.SUCCESS
     is_costly = order > m.st[at.POLICY_COSTLY_ORDER]
+    # from 7.2
     if is_costly and is_async and m.st[at.RULE_SUITABLE_BESIDE_CMA] and not flags & at.ALLOC_CMA:
         least = wanted + compact_gap(m, order)
         if not __zone_watermark_ok(m, zone, 0, least, highest_type, 0, seen):
@@ -125,7 +126,7 @@ def __compaction_suitable(
     is_costly = order > m.st[at.POLICY_COSTLY_ORDER]
     low = wmark_pages(m, zone, at.WMARK_LOW)
     least = wmark_pages(m, zone, at.WMARK_MIN)
-    if not m.st[at.RULE_SUITABLE_BY_REQUEST_MARK]:
+    if not m.st[at.RULE_SUITABLE_BY_REQUEST_MARK]:  # up to 6.18
         wanted = low if is_costly else least
     elif is_costly:
         wanted += low - least
@@ -183,7 +184,7 @@ def compaction_restarting(m: at.Arrays, zone: int, order: int) -> bool:
 def proactive_marks(m: at.Arrays) -> tuple[int, int]:
     """fragmentation_score_wmark(): return the scores between which proactive runs work (S9.6)."""
     low = 100 - m.st[at.POLICY_COMPACTION_PROACTIVENESS]
-    if m.st[at.RULE_PROACTIVE_LEEWAY_SHRINKS]:
+    if m.st[at.RULE_PROACTIVE_LEEWAY_SHRINKS]:  # from 7.2
         return low, min(low + min(10, low // 2), 100)
     low = max(low, 5)
     return low, min(low + 10, 100)
@@ -394,7 +395,7 @@ def move_cluster(m: at.Arrays, number: int) -> tuple[int, int, bool]:
         return pr.CONTINUE, 0, False
     m.st[run + pr.RUN_SYNCS_POSITIONS] = 0
     m.st[run + pr.RUN_LAST_MIGRATED] = began
-    if m.st[at.RULE_MOVED_FROM_WHERE_SCAN_ENDED]:
+    if m.st[at.RULE_MOVED_FROM_WHERE_SCAN_ENDED]:  # from 6.12
         m.st[run + pr.RUN_LAST_MIGRATED] = max(
             m.st[zone_at(zone) + at.ZONE_START],
             pageblock_start_pfn(m, m.st[run + pr.RUN_MIGRATE] - 1),
@@ -403,7 +404,7 @@ def move_cluster(m: at.Arrays, number: int) -> tuple[int, int, bool]:
     free_waiting(m)
     if lacking and not compact_scanners_met(m, run):
         return pr.CONTENDED, moved, False
-    if not m.st[at.RULE_FAILED_BLOCKS_FINISHED]:
+    if not m.st[at.RULE_FAILED_BLOCKS_FINISHED]:  # 6.1 only
         is_async = m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] == pr.ASYNC
         if is_async and (lacking or failed > 0):
             order = m.st[run + pr.RUN_ORDER]
@@ -420,7 +421,7 @@ def move_cluster(m: at.Arrays, number: int) -> tuple[int, int, bool]:
         if m.st[run + pr.RUN_ORDER] == pr.THP_ORDER:
             m.st[run + pr.RUN_LAST_MIGRATED] = 0
         return pr.CONTINUE, moved, True
-    ends = m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] != 0 and has_captured(m, run)
+    ends = m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] != 0 and has_captured(m, run)  # from 6.12
     return pr.SUCCESS if ends else pr.CONTINUE, moved, False
 
 
@@ -446,13 +447,13 @@ def compact_unit(m: at.Arrays, number: int) -> tuple[int, int]:
             if order > 0 and last > 0 and last < m.st[run + pr.RUN_MIGRATE] >> order << order:
                 drain_pages_zone(m, m.st[run + pr.RUN_ZONE] - 1, m.st[at.EVENT_CPU])
                 m.st[run + pr.RUN_LAST_MIGRATED] = 0
-            if not m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] and has_captured(m, run):
+            if not m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] and has_captured(m, run):  # 6.1 only
                 status = pr.SUCCESS
     sources = m.st[run + pr.RUN_MIGRATE_SCANNED] - sources
     targets = m.st[run + pr.RUN_FREE_SCANNED] - targets
     m.st[word_at(m, pr.COMPACT_MIGRATE_SCANNED)] += sources
     m.st[word_at(m, pr.COMPACT_FREE_SCANNED)] += targets
-    if m.st[at.RULE_PROACTIVE_SCANS_COUNTED] or not m.st[run + pr.RUN_PROACTIVE]:
+    if m.st[at.RULE_PROACTIVE_SCANS_COUNTED] or not m.st[run + pr.RUN_PROACTIVE]:  # from 6.12
         is_daemon = not m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] != pr.SYNC
     else:
         is_daemon = False
@@ -492,7 +493,7 @@ RETRIES_OF_SUCCESS = 16
 @inner
 def gfp_compaction_allowed(m: at.Arrays, bits: int) -> bool:
     """gfp_compaction_allowed(): return whether a request allows compaction (S8.1)."""
-    if m.st[at.RULE_COMPACTION_NEEDS_RECLAIM] and not bits & at.GFP_DIRECT_RECLAIM:
+    if m.st[at.RULE_COMPACTION_NEEDS_RECLAIM] and not bits & at.GFP_DIRECT_RECLAIM:  # from 7.2
         return False
     return bits & pr.GFP_IO != 0
 
@@ -553,7 +554,7 @@ def compact_zone_order(
 @inner
 def was_tried(m: at.Arrays, result: int) -> bool:
     """Part of __alloc_pages_direct_compact(): return whether a walk is a stall (S9, T11)."""
-    if result == pr.DEFERRED and m.st[at.RULE_STALL_LEAVES_OUT_DEFERRED]:
+    if result == pr.DEFERRED and m.st[at.RULE_STALL_LEAVES_OUT_DEFERRED]:  # from 7.2
         return False
     return result != pr.SKIPPED
 
@@ -605,6 +606,7 @@ def compaction_zonelist_suitable(m: at.Arrays, ac: AllocContext, flags: int) -> 
     while m.st[position] >= 0:
         zone = m.st[position]
         position += 1
+        # 6.1 only
         if not m.st[at.RULE_RETRY_COUNTS_SERVED_ZONES] and zone_watermark_ok(m, ac, zone, flags):
             continue
         free = zone_reclaimable_pages(m, zone) // ac.order + m.st[zone_at(zone) + at.ZONE_FREE]

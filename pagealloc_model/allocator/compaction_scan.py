@@ -47,13 +47,14 @@ def begins_block(m: at.Arrays, zone: int, pfn: int) -> bool:
     """Part of isolate_migratepages(): return whether a scan from a page has all of its block."""
     if pageblock_aligned(m, pfn):
         return True
+    # from 6.12
     return m.st[at.RULE_ZONE_START_BEGINS_BLOCK] != 0 and pfn == m.st[zone_at(zone) + at.ZONE_START]
 
 
 @inner
 def stepped_over(m: at.Arrays, order: int) -> int:
     """Part of isolate_migratepages_block(): return what a step counts beyond one page (S9.3)."""
-    return (1 << order) - 1 if m.st[at.RULE_SCANS_COUNT_SKIPPED_PAGES] else 0
+    return (1 << order) - 1 if m.st[at.RULE_SCANS_COUNT_SKIPPED_PAGES] else 0  # from 6.12
 
 
 @inner
@@ -123,7 +124,7 @@ def suitable_migration_source(m: at.Arrays, run: int, pfn: int) -> bool:
         return True
     block_type = block_type_of(m, pfn)
     if (
-        m.st[at.RULE_DIRECT_SOURCE_NEEDS_CMA]
+        m.st[at.RULE_DIRECT_SOURCE_NEEDS_CMA]  # from 7.2
         and block_type == m.st[at.CMA]
         and not m.st[run + pr.RUN_FLAGS] & at.ALLOC_CMA
     ):
@@ -131,6 +132,7 @@ def suitable_migration_source(m: at.Arrays, run: int, pfn: int) -> bool:
     if m.st[run + pr.RUN_MODE] != pr.ASYNC:
         return True
     if m.st[run + pr.RUN_TYPE] == at.MOVABLE or (
+        # from 7.2
         m.st[at.RULE_ASYNC_SOURCE_BY_ORDER] and m.st[run + pr.RUN_ORDER] >= m.st[at.PAGEBLOCK_ORDER]
     ):
         return is_migrate_movable(m, block_type)
@@ -141,7 +143,7 @@ def suitable_migration_source(m: at.Arrays, run: int, pfn: int) -> bool:
 def suitable_migration_target(m: at.Arrays, run: int, pfn: int) -> bool:
     """suitable_migration_target(): return whether to look for free pages in a block (S9.3)."""
     wanted = m.st[at.PAGEBLOCK_ORDER]
-    if m.st[run + pr.RUN_ORDER] > 0 and m.st[at.RULE_TARGET_BLOCK_BY_ORDER]:
+    if m.st[run + pr.RUN_ORDER] > 0 and m.st[at.RULE_TARGET_BLOCK_BY_ORDER]:  # from 6.12
         wanted = m.st[run + pr.RUN_ORDER]
     if int(m.pages[pfn]["where"]) == at.BUDDY and int(m.pages[pfn]["order"]) >= wanted:
         return False
@@ -281,7 +283,7 @@ def next_search_order(m: at.Arrays, run: int, order: int) -> int:
 @inner
 def skip_isolation_on_order(m: at.Arrays, run: int, order: int) -> bool:
     """skip_isolation_on_order(): return whether a large folio is not worth moving (S9.3)."""
-    if not m.st[at.RULE_COMPACTION_MOVES_COMPOUND_PAGES]:
+    if not m.st[at.RULE_COMPACTION_MOVES_COMPOUND_PAGES]:  # 6.1 only
         return True
     wanted = m.st[run + pr.RUN_ORDER]
     return order >= m.st[at.PAGEBLOCK_ORDER] or 0 < wanted <= order
@@ -354,7 +356,7 @@ def isolate_migratepages_block(m: at.Arrays, run: int, low: int, end: int) -> No
         elif where == at.ALLOCATED and int(m.folios[low]["place"]) != 0:
             if not is_marked and begun >= 0:
                 is_marked = True
-                marks = low == begun or m.st[at.RULE_ANY_ISOLATION_MARKS_BLOCK] != 0
+                marks = low == begun or m.st[at.RULE_ANY_ISOLATION_MARKS_BLOCK] != 0  # from 6.12
                 if marks and not m.st[run + pr.RUN_IGNORES_SKIPS]:
                     set_pageblock_skip(m, begun, 1)
             if isolated == 0:
@@ -404,7 +406,7 @@ def may_search_fast(m: at.Arrays, run: int, zone_start: int) -> bool:
     pfn = m.st[run + pr.RUN_MIGRATE]
     if m.st[run + pr.RUN_IGNORES_SKIPS]:
         return False
-    if m.st[run + pr.RUN_FINISHES_BLOCK] and m.st[at.RULE_FAILED_BLOCKS_FINISHED]:
+    if m.st[run + pr.RUN_FINISHES_BLOCK] and m.st[at.RULE_FAILED_BLOCKS_FINISHED]:  # from 6.12
         return False
     if pfn != zone_start and not pageblock_aligned(m, pfn):
         return False
@@ -413,7 +415,7 @@ def may_search_fast(m: at.Arrays, run: int, zone_start: int) -> bool:
     if not m.st[run + pr.RUN_DIRECT] or m.st[run + pr.RUN_TYPE] == at.MOVABLE:
         return True
     return (
-        m.st[at.RULE_ASYNC_SOURCE_BY_ORDER] != 0
+        m.st[at.RULE_ASYNC_SOURCE_BY_ORDER] != 0  # from 7.2
         and m.st[run + pr.RUN_ORDER] >= m.st[at.PAGEBLOCK_ORDER]
     )
 
@@ -462,7 +464,7 @@ def fast_find_migrateblock(m: at.Arrays, run: int) -> int:
     if start != pr.SEARCHED:
         m.st[run + pr.RUN_FAST_START] = found if start == 0 else min(start, found)
     m.st[run + pr.RUN_SEARCH_FAIL] = 0
-    if m.st[at.RULE_FAST_SOURCES_MARKED]:
+    if m.st[at.RULE_FAST_SOURCES_MARKED]:  # 6.1 only
         set_pageblock_skip(m, found, 1)
     return max(pageblock_start_pfn(m, found), zone_start)
 
@@ -507,7 +509,7 @@ def hold_first(m: at.Arrays, run: int, pfn: int, order: int) -> None:
 @inner
 def hold(m: at.Arrays, run: int, pfn: int, order: int) -> None:
     """Hold a free page, whole or page by page, the last one first (S9.3)."""
-    if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
+    if m.st[at.RULE_TARGETS_KEPT_WHOLE]:  # from 6.12
         m.pages[pfn]["where"] = pr.HELD
         m.pages[pfn]["flags"] = 0
         m.pages[pfn]["order"] = order
@@ -546,7 +548,7 @@ def __isolate_free_page(m: at.Arrays, run: int, pfn: int) -> bool:
             )
             block = page >> m.st[at.PAGEBLOCK_ORDER]
             if block_type_of(m, page) < at.PCP_TYPES:
-                if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+                if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:  # 6.1 only
                     set_pageblock_migratetype(m, block, at.MOVABLE)
                 elif inside:
                     move_freepages_block(m, zone, block, at.MOVABLE)
@@ -574,7 +576,7 @@ def isolate_freepages_block(m: at.Arrays, run: int, pfn: int, end: int, stride: 
                 pfn += 1
                 break
         elif where == at.ALLOCATED and (
-            pfn + size <= end or not m.st[at.RULE_TARGET_STEPS_END_IN_BLOCK]
+            pfn + size <= end or not m.st[at.RULE_TARGET_STEPS_END_IN_BLOCK]  # 6.1 only
         ):
             scanned += stepped_over(m, int(m.pages[pfn]["order"]))
             pfn += size - 1
@@ -598,7 +600,7 @@ def fast_isolate_around(m: at.Arrays, run: int, pfn: int) -> None:
         return
     is_whole = isolate_freepages_block(m, run, start, end, 1) == end
     lacks = m.st[run + pr.RUN_HELD] < m.st[run + pr.RUN_SOURCE_PAGES]
-    if is_whole if m.st[at.RULE_FAST_TARGETS_MARKED_AT_END] else lacks:
+    if is_whole if m.st[at.RULE_FAST_TARGETS_MARKED_AT_END] else lacks:  # from 6.12
         set_pageblock_skip(m, start, 1)
 
 
@@ -641,6 +643,7 @@ def block_found_late(m: at.Arrays, run: int, highest: int, least: int) -> int:
         return highest
     if m.st[run + pr.RUN_DIRECT] and least < m.st[at.END_PFN]:
         m.st[run + pr.RUN_FREE] = least
+        # 6.1 only
         is_target = not m.st[at.RULE_LATE_TARGET_BLOCK_TESTED] or suitable_migration_target(
             m, run, least
         )
@@ -698,7 +701,7 @@ def fast_isolate_freepages(m: at.Arrays, number: int) -> None:
                 order = m.st[run + pr.RUN_SEARCH_ORDER] + 1
                 page = -1
         has_enough = m.st[run + pr.RUN_HELD] >= m.st[run + pr.RUN_SOURCE_PAGES]
-        if has_enough and m.st[at.RULE_FAST_TARGETS_END_AT_ENOUGH]:
+        if has_enough and m.st[at.RULE_FAST_TARGETS_END_AT_ENOUGH]:  # from 6.12
             break
         if looked_at >= limit:
             limit = max(1, limit >> 1)
@@ -739,6 +742,7 @@ def isolate_freepages(m: at.Arrays, number: int) -> None:
             pfn = isolate_freepages_block(m, run, pfn, end, stride)
             if pfn == end:
                 set_pageblock_skip(m, start, 1)
+                # from 6.12
                 below = start - size if m.st[at.RULE_TARGET_POSITION_LEAVES_BLOCK] else start
                 m.st[words + pr.ZONE_FREE_FROM] = min(m.st[words + pr.ZONE_FREE_FROM], below)
             if m.st[run + pr.RUN_HELD] >= m.st[run + pr.RUN_SOURCE_PAGES]:
@@ -767,7 +771,7 @@ def compaction_alloc(m: at.Arrays, number: int, order: int) -> int:
                     hold_first(m, run, pfn + (1 << half), half)
                 m.pages[pfn]["order"] = order
                 m.st[run + pr.RUN_HELD] -= 1 << order
-                if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
+                if m.st[at.RULE_TARGETS_KEPT_WHOLE]:  # from 6.12
                     m.st[run + pr.RUN_SOURCE_PAGES] -= 1 << order
                 return pfn
         if attempt == 0:
@@ -781,5 +785,5 @@ def compaction_free(m: at.Arrays, run: int, pfn: int) -> None:
     order = int(m.pages[pfn]["order"])
     hold_first(m, run, pfn, order)
     m.st[run + pr.RUN_HELD] += 1 << order
-    if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
+    if m.st[at.RULE_TARGETS_KEPT_WHOLE]:  # from 6.12
         m.st[run + pr.RUN_SOURCE_PAGES] += 1 << order

@@ -294,7 +294,7 @@ def __rmqueue_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags
     """__rmqueue_claim(): return a page of the largest block that can be claimed, or -1 (S6.3)."""
     for current in range(m.st[at.MAX_ORDER], least_claimed(m, order, flags) - 1, -1):
         is_worth_it = can_steal_fallback(m, current, migratetype)
-        if not is_worth_it and not m.st[at.RULE_CLAIM_LOOKS_FIRST]:
+        if not is_worth_it and not m.st[at.RULE_CLAIM_LOOKS_FIRST]:  # from 6.18
             return -1
         found = foreign_buddy(m, zone, current, migratetype)
         if found < 0:
@@ -361,8 +361,8 @@ def __rmqueue(
         if flags & at.ALLOC_CMA:
             pfn = take_from_list(m, zone, order, m.st[at.CMA])
             if pfn >= 0:
-                return pfn, mode if m.st[at.RULE_FALLBACK_FROM_LARGEST] else MODE_CMA
-        if m.st[at.RULE_FALLBACK_FROM_LARGEST]:
+                return pfn, mode if m.st[at.RULE_FALLBACK_FROM_LARGEST] else MODE_CMA  # 6.1 only
+        if m.st[at.RULE_FALLBACK_FROM_LARGEST]:  # 6.1 only
             return __rmqueue_fallback(m, zone, order, migratetype, flags), mode
         pfn = __rmqueue_claim(m, zone, order, migratetype, flags)
         if pfn >= 0:

@@ -27,7 +27,7 @@ def reserve_highatomic_pageblock(m: at.Arrays, zone: int, cpu: int, pfn: int, or
     block_pages = 1 << block_order
     share = m.st[region + at.ZONE_MANAGED] * m.st[at.POLICY_HIGHATOMIC_RESERVE_PERCENT] // 100
     cap = share + block_pages
-    if m.st[at.RULE_RESERVE_CAP_ROUNDED]:
+    if m.st[at.RULE_RESERVE_CAP_ROUNDED]:  # from 6.12
         if share < block_pages:
             return
         cap = (share + block_pages - 1) // block_pages * block_pages
@@ -37,7 +37,7 @@ def reserve_highatomic_pageblock(m: at.Arrays, zone: int, cpu: int, pfn: int, or
     converted = 0
     moved = 0
     if int(m.blocks[block]["migratetype"]) < at.PCP_TYPES:
-        if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:  # 6.1 only
             m.blocks[block]["migratetype"] = at.HIGHATOMIC
             first, end = prep_move_freepages_block(m, zone, pfn)
             moved = __move_freepages_block(m, zone, first, end, at.HIGHATOMIC)
@@ -73,7 +73,7 @@ def unreserve_from(m: at.Arrays, zone: int, cpu: int, migratetype: int, smallest
         block = pfn >> block_order
         moved = 1 << order
         size = max(1 << block_order, moved)
-        if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:  # 6.1 only
             reserves = int(m.blocks[block]["migratetype"]) == at.HIGHATOMIC
             size = 1 << block_order if reserves else 0
             m.blocks[block]["migratetype"] = migratetype

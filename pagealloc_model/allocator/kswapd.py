@@ -172,7 +172,7 @@ def end_pass(m: at.Arrays, node: int) -> bool:
 @inner
 def tries_without_trim(m: at.Arrays, sc: int) -> bool:
     """Part of balance_pgdat(): return whether a run that left ANON out starts over once (S10.2)."""
-    if m.st[sc + pr.SC_RECLAIMED] > 0 or not m.st[at.RULE_TRIES_WITHOUT_CACHE_TRIM]:
+    if m.st[sc + pr.SC_RECLAIMED] > 0 or not m.st[at.RULE_TRIES_WITHOUT_CACHE_TRIM]:  # 6.1 only
         return False
     if m.st[sc + pr.SC_NO_CACHE_TRIM] or not m.st[sc + pr.SC_CACHE_TRIM_FAILED]:
         return False
@@ -187,7 +187,7 @@ def end_run(m: at.Arrays, node: int, gave_up: bool) -> None:
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
     boosted = m.st[words + pr.KSWAPD_BOOSTED]
-    is_counted = not boosted or not m.st[at.RULE_BOOSTED_RUNS_NEVER_FAIL]
+    is_counted = not boosted or not m.st[at.RULE_BOOSTED_RUNS_NEVER_FAIL]  # up to 6.18
     if gave_up and is_counted and m.st[sc + pr.SC_RECLAIMED] == 0:
         m.st[words + pr.KSWAPD_FAILURES] += 1
     count_boosts_taken_back(m, node)

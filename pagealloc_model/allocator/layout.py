@@ -126,7 +126,8 @@ RULE_WORDS = {name: _scalars.word() for name in KernelRules.rule_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
 POLICY_WORDS = {name: _scalars.word() for name in NUMBER_FIELDS}
 """The same for policy fields that are numbers or switches: `POLICY_HIGHATOMIC_GATE_ORDER`."""
-# Those that kernels read by name.
+# Those that kernels read by name. A comment where they read a rule says in which kernels, of those
+# that have a preset, what the line says of it holds.
 RULE_SUITABLE_BY_REQUEST_MARK = RULE_WORDS["suitable_by_request_mark"]
 RULE_SUITABLE_BESIDE_CMA = RULE_WORDS["suitable_beside_cma"]
 RULE_DIRECT_SOURCE_NEEDS_CMA = RULE_WORDS["direct_source_needs_cma"]

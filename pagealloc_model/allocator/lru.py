@@ -71,7 +71,7 @@ def zone_reclaimable_pages(m: at.Arrays, zone: int) -> int:
     size = m.st[words + pr.INACTIVE_FILE] + m.st[words + pr.ACTIVE_FILE]
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
         size += m.st[words + pr.INACTIVE_ANON] + m.st[words + pr.ACTIVE_ANON]
-    if size == 0 and m.st[at.RULE_FREE_COUNTS_AS_RECLAIMABLE]:
+    if size == 0 and m.st[at.RULE_FREE_COUNTS_AS_RECLAIMABLE]:  # up to 6.18
         return m.st[zone_at(zone) + at.ZONE_FREE]
     return size
 

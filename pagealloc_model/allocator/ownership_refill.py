@@ -242,7 +242,7 @@ def refill_owned_lists(m: at.Arrays, ac: AllocContext, zone: int, flags: int) ->
     """Part of __rmqueue_pcplist(): refill owned lists; returns the order to take from, or -1."""
     pcp = pcp_at(m, zone, ac.cpu)
     wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
-    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
+    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:  # from 7.2
         return -1
     refill_owned(m, ac, zone, wanted << ac.order, flags)
     return smallest_listed(m, pcp, ac.order, ac.migratetype)

@@ -96,7 +96,7 @@ def rmqueue(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> tuple[int,
             m.pages[pfn]["flags"] = 0
     region = zone_at(zone)
     if m.st[region + at.ZONE_BOOSTED] and (
-        flags & at.ALLOC_KSWAPD or not m.st[at.RULE_BOOSTED_WAKE_NEEDS_BIT]
+        flags & at.ALLOC_KSWAPD or not m.st[at.RULE_BOOSTED_WAKE_NEEDS_BIT]  # 6.1 only
     ):
         m.st[region + at.ZONE_BOOSTED] = 0
         wakeup_kswapd(m, m.st[region + at.ZONE_NODE], 0, m.st[region + at.ZONE_TYPE])
@@ -107,7 +107,7 @@ def rmqueue(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> tuple[int,
 def zone_may_serve(m: at.Arrays, zone: int, order: int, highest_type: int, flags: int) -> bool:
     """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1)."""
     region = zone_at(zone)
-    if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
+    if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:  # from 6.12
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
             return not m.st[at.ONLY_ZONE] or m.st[at.ONLY_ZONE] == zone + 1
         m.st[region + at.ZONE_BELOW_HIGH] = 1
@@ -366,7 +366,7 @@ def __alloc_pages_slowpath(m: at.Arrays, ac: AllocContext, flags: int, reclaim: 
     flags = gfp_to_alloc_flags(m, ac, flags)
     if elastic and m.st[at.POLICY_ATOMIC_BOOST]:
         boost_zones_for_atomic(m, ac)
-    if not elastic or not m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
+    if not elastic or not m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:  # up to 6.18
         wake_all_kswapds(m, ac, flags)
         pfn = walk_zones(m, ac, ac.zonelist, flags)
         if pfn < 0 and gfp_pfmemalloc_allowed(ac.bits):
@@ -476,7 +476,7 @@ def reclaim_and_retry(m: at.Arrays, ac: AllocContext, flags: int) -> int:
         ac.order > 0 and ac.migratetype != at.MOVABLE
     )
     compact_first = is_wanted and gfp_compaction_allowed(m, ac.bits)
-    if m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
+    if m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:  # from 7.2
         priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
         return go_round(m, ac, flags, priority, compact_first)
     priority = pr.SYNC_LIGHT

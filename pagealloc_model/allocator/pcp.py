@@ -172,7 +172,7 @@ def clamped_high(m: at.Arrays, pcp: int) -> int:
 def nr_pcp_alloc(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """nr_pcp_alloc(): tune the pageset; returns how many objects to refill with (S4.4)."""
     wanted = m.st[pcp + at.PCP_BATCH]
-    if m.st[at.RULE_PCP_AUTO_TUNED]:
+    if m.st[at.RULE_PCP_AUTO_TUNED]:  # from 6.12
         high_min = m.st[pcp + at.PCP_HIGH_MIN]
         high_max = m.st[pcp + at.PCP_HIGH_MAX]
         base = m.st[pcp + at.PCP_BATCH]
@@ -230,7 +230,7 @@ def refill_empty(m: at.Arrays, ac: AllocContext, zone: int, lst: int, flags: int
     """Part of __rmqueue_pcplist(): refill an empty list if the request may (S4.4, S4.5)."""
     pcp = pcp_at(m, zone, ac.cpu)
     wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
-    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
+    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:  # from 7.2
         return 0
     got = rmqueue_bulk(m, ac, zone, lst, wanted, flags)
     m.st[pcp + at.PCP_COUNT] += got << ac.order
@@ -286,6 +286,7 @@ def free_pcppages_bulk(
     owned = m.st[at.OWNERSHIP] != 0
     pcp = pcp_at(m, zone, cpu)
     block_order = m.st[at.PAGEBLOCK_ORDER]
+    # from 6.12
     as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
     count = min(count, m.st[pcp + at.PCP_COUNT])
     index = first_drained(m, first_list) if owned else first_list
@@ -358,7 +359,7 @@ def nr_pcp_free(m: at.Arrays, pcp: int, limit: int, flush: bool) -> int:
 @hot
 def overflow_of_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """nr_pcp_high() and nr_pcp_free(): account for a freed page; pages to drain, or -1 (S4.6)."""
-    if not m.st[at.RULE_PCP_AUTO_TUNED]:
+    if not m.st[at.RULE_PCP_AUTO_TUNED]:  # 6.1 only
         return overflow_of_fixed(m, pcp, zone, order)
     return overflow_beyond_limit(m, pcp, zone, count_free_of_page(m, pcp, order, True))
 
@@ -400,7 +401,7 @@ def count_free_of_page(m: at.Arrays, pcp: int, order: int, counts: bool) -> bool
     else:
         base = m.st[pcp + at.PCP_BATCH]
         threshold = base
-        if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:
+        if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:  # from 6.18
             threshold += m.st[pcp + at.PCP_HIGH_MIN] // 2
         flush = (
             m.st[pcp + at.PCP_FREE_COUNT] >= threshold
@@ -431,7 +432,7 @@ def leave_below_high(m: at.Arrays, zone: int) -> None:
         mark = wmark_pages(m, zone, at.WMARK_HIGH)
         if __zone_watermark_ok(m, zone, 0, mark, m.st[at.MOVABLE_TYPE], 0, seen_free(m, zone)):
             m.st[region + at.ZONE_BELOW_HIGH] = 0
-            if m.st[at.PRESSURE_BASE] and m.st[at.RULE_REVIVED_WHEN_BALANCED]:
+            if m.st[at.PRESSURE_BASE] and m.st[at.RULE_REVIVED_WHEN_BALANCED]:  # from 7.2
                 revive_kswapd(m, m.st[region + at.ZONE_NODE])
 
 
@@ -488,7 +489,7 @@ def free_frozen_page_commit(
 @inner
 def decay_size(m: at.Arrays, pcp: int) -> int:
     """Part of decay_pcp_high(): let `high` sink by a tick; returns pages above it (S4.8)."""
-    if not m.st[at.RULE_PCP_DECAYS]:
+    if not m.st[at.RULE_PCP_DECAYS]:  # 6.1 only
         return 0
     base = m.st[pcp + at.PCP_BATCH]
     high_min = m.st[pcp + at.PCP_HIGH_MIN]

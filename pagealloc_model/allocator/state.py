@@ -618,7 +618,7 @@ def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
         if zone < 0:
             continue
         migratetype = int(m.blocks[block]["migratetype"])
-        if order > block_order and m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        if order > block_order and m.st[at.RULE_LISTS_MATCH_BLOCKS]:  # from 6.12
             change_pageblock_range(m, pfn, order, migratetype)
         __add_to_free_list(m, zone, pfn, order, migratetype, True)
         if migratetype != m.st[at.ISOLATE]:

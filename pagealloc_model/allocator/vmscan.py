@@ -87,7 +87,7 @@ def is_skipped(m: at.Arrays, pfn: int, highest_type: int, skipped: int) -> bool:
     """Part of isolate_lru_folios(): return whether a scan passes over a too high zone's folio."""
     if m.st[zone_at(page_zone(m, pfn)) + at.ZONE_TYPE] <= highest_type:
         return False
-    return not m.st[at.RULE_LRU_SKIPS_CAPPED] or skipped < SKIPPED_MOST
+    return not m.st[at.RULE_LRU_SKIPS_CAPPED] or skipped < SKIPPED_MOST  # up to 6.18
 
 
 @inner
@@ -161,7 +161,7 @@ def shrink_inactive_list(
             lruvec_add_folio(m, pfn, inactive)
         else:
             workingset_eviction(m, pfn)
-            if not m.st[at.RULE_RECLAIM_FREES_BACKWARDS]:
+            if not m.st[at.RULE_RECLAIM_FREES_BACKWARDS]:  # from 6.12
                 queue_free(m, pfn)
             elif size == 1:
                 # Put a folio, out of its object, before those waiting to be freed.
@@ -419,7 +419,7 @@ def end_shrinking(m: at.Arrays, node: int, sc: int) -> bool:
 @inner
 def clear_failures(m: at.Arrays, node: int, sc: int) -> None:
     """kswapd_try_clear_hopeless(): forget a node's failures after progress, or once balanced."""
-    if not m.st[at.RULE_REVIVED_WHEN_BALANCED] or pgdat_balanced(
+    if not m.st[at.RULE_REVIVED_WHEN_BALANCED] or pgdat_balanced(  # up to 6.18
         m, node, m.st[sc + pr.SC_ORDER], m.st[sc + pr.SC_HIGHEST]
     ):
         m.st[node_pressure_at(m, node) + pr.KSWAPD_FAILURES] = 0
@@ -492,7 +492,7 @@ def compaction_ready(m: at.Arrays, zone: int, sc: int) -> bool:
     if __zone_watermark_ok(m, zone, order, mark, highest, 0, seen_free(m, zone)):
         return True
     high = wmark_pages(m, zone, at.WMARK_HIGH)
-    if m.st[at.RULE_READY_BY_HIGH_MARK]:
+    if m.st[at.RULE_READY_BY_HIGH_MARK]:  # from 7.2
         return compaction_suitable(m, zone, order, high, highest)
     if not compaction_suitable(m, zone, order, mark, highest):
         return False
@@ -528,7 +528,7 @@ def try_to_free_pages(m: at.Arrays, ac: AllocContext, order: int) -> int:
     m.st[sc + pr.SC_MAY_COMPACT] = ac.bits & pr.GFP_IO != 0
     m.st[sc + pr.SC_MAY_FS] = ac.bits & pr.GFP_FS != 0
     progress = do_try_to_free_pages(m, ac, sc)
-    if progress == 0 and m.st[at.RULE_FRUITLESS_RECLAIM_REPEATED]:
+    if progress == 0 and m.st[at.RULE_FRUITLESS_RECLAIM_REPEATED]:  # from 6.12
         progress = do_try_to_free_pages(m, ac, sc)
     if progress == 0 and m.st[sc + pr.SC_SKIPPED_DEACTIVATE]:
         m.st[sc + pr.SC_FORCE_DEACTIVATE] = 1
@@ -579,11 +579,11 @@ def allow_direct_reclaim(m: at.Arrays, node: int) -> bool:
             continue
         has_free = m.st[zone_at(zone) + at.ZONE_FREE] > 0
         if zone_reclaimable_pages(m, zone) == 0 and (
-            has_free or m.st[at.RULE_FREE_COUNTS_AS_RECLAIMABLE]
+            has_free or m.st[at.RULE_FREE_COUNTS_AS_RECLAIMABLE]  # up to 6.18
         ):
             continue
         marks += wmark_pages(m, zone, at.WMARK_MIN)
-        if m.st[at.RULE_THROTTLE_COUNTS_EXACTLY]:
+        if m.st[at.RULE_THROTTLE_COUNTS_EXACTLY]:  # from 6.12
             free += m.st[zone_at(zone) + at.ZONE_FREE]
         else:
             free += seen_free(m, zone)

@@ -28,7 +28,7 @@ def account_freepages(m: at.Arrays, zone: int, migratetype: int, change: int) ->
 @inner
 def refill_counts_at_end(m: at.Arrays) -> bool:
     """Part of rmqueue_bulk(): return whether pages taken are counted once all are (S4.4)."""
-    return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0
+    return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0  # 6.1 only
 
 
 @inner
@@ -82,7 +82,7 @@ def account_move(m: at.Arrays, zone: int, old_type: int, new_type: int, moved: i
     The total stays, but where lists match blocks it is updated twice, which may make the CPU pass
     on what it held back.
     """
-    if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:
+    if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:  # from 6.12
         region = zone_at(zone)
         delta = pcp_at(m, zone, m.st[at.EVENT_CPU]) + at.PCP_FREE_DELTA
         __mod_zone_page_state(m, region, at.ZONE_FREE_UNFOLDED, delta, -moved)
@@ -285,7 +285,7 @@ def gfp_to_alloc_flags(m: at.Arrays, ac: AllocContext, fast: int) -> int:
     if not ac.bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
         flags |= at.ALLOC_NON_BLOCK
         if ac.order > 0 and (
-            flags & at.ALLOC_MIN_RESERVE or not m.st[at.RULE_HIGHATOMIC_NEEDS_HIGH]
+            flags & at.ALLOC_MIN_RESERVE or not m.st[at.RULE_HIGHATOMIC_NEEDS_HIGH]  # 6.15 only
         ):
             flags |= at.ALLOC_HIGHATOMIC
     return flags

@@ -1,6 +1,9 @@
 """Kernel rules: presets, and which one a kernel release gets."""
 
+import re
 from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +112,29 @@ def test_kernels_differ_where_s13_says(before: str, after: str, changed: str) ->
     assert {
         rule for rule in KernelRules.rule_names() if getattr(old, rule) != getattr(new, rule)
     } == set(changed.split())
+
+
+def _kernels(rule: str, *, held: bool) -> str:
+    """Words on the presets in which a rule has a value; 6.15, a posted tree, if no other has."""
+    series = [name for name in preset_names() if name != "6.15"]
+    found = [name for name in series if getattr(KernelRules.preset(name), rule) == held]
+    if not found:
+        return "6.15 only"
+    first, last = series.index(found[0]), series.index(found[-1])
+    assert found == series[first : last + 1]
+    if last == len(series) - 1:
+        return f"from {found[0]}"
+    return f"up to {found[-1]}" if last else f"{found[0]} only"
+
+
+def test_kernels_stand_beside_the_lines_that_read_a_rule(checkout: Path) -> None:
+    wrong = []
+    for file in sorted((checkout / "pagealloc_model/allocator").glob("*.py")):
+        lines = file.read_text().splitlines()
+        for before, line in pairwise(lines):
+            read = re.search(r"(not )?m\.st\[at\.RULE_(\w+)\]", line)
+            if read:
+                words = _kernels(read[2].lower(), held=not read[1])
+                if not line.endswith(f"# {words}") and before.strip() != f"# {words}":
+                    wrong.append(f"{file}: # {words}: {line}")
+    assert wrong == []
