@@ -115,7 +115,7 @@ def pictures(recording: Recording) -> pd.DataFrame:
             f"timed_explore({str(recording.path)!r})"
         )
         write_notebook(root / "slider.ipynb", code)
-        with running_lab(PROJECT, home, root) as lab:
+        with running_lab(home, root) as lab:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox"]
             )

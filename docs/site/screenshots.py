@@ -73,7 +73,7 @@ def widgets(browser: Browser, names: list[str]) -> None:
         home = Path(folder)
         root = home / "root"
         root.mkdir()
-        with running_lab(PROJECT, home, root) as lab:
+        with running_lab(home, root) as lab:
             for name in names:
                 write_notebook(root / f"{name}.ipynb", WIDGETS[name])
                 page = browser.new_page(viewport={"width": WIDTH + 360, "height": 2600})

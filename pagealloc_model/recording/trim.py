@@ -16,8 +16,9 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.recording import anonymise as anonymous
 from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.event_files import read_events
-from pagealloc_model.recording.lock_profile import PROFILE_FILE
-from pagealloc_model.recording.proc.pages import read_kpageflags
+from pagealloc_model.recording.lock_profile import PROFILE_FILE, read_lock_profile
+from pagealloc_model.recording.proc import counts
+from pagealloc_model.recording.proc.pages import read_kpageflags, read_page_owner
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 _NEVER = np.iinfo(np.int64).max
@@ -183,6 +184,23 @@ def _window(
     )
 
 
+def _is_understood(recording: recordings.Recording, name: str) -> bool:
+    """Whether a state file is what its name says: any other bytes might be a program's."""
+    source = recording.path / name
+    try:
+        if name == PROFILE_FILE:
+            read_lock_profile(source, {})
+        elif name == recordings.KALLSYMS_FILE:
+            counts.read_kallsyms(source)
+        elif name in recordings.PAGE_OWNER_FILES:
+            read_page_owner(source)
+        else:
+            read_kpageflags(source, recordings.most_words(recording))
+    except RecordingError:
+        return False
+    return True
+
+
 def _copy_state_file(
     recording: recordings.Recording,
     name: str,
@@ -200,6 +218,8 @@ def _copy_state_file(
         return "is of the whole recording"
     if name not in (PROFILE_FILE, recordings.KALLSYMS_FILE) and not window.from_start:
         return "is true only at the recording's start"
+    if not _is_understood(recording, name):
+        return "cannot be read"
     if not anonymise:
         # A packed file is copied at the best compression, without its time; any other as it is.
         try:
@@ -220,11 +240,7 @@ def _copy_state_file(
     elif name == PROFILE_FILE:
         copy.write_text(anonymous.anonymise_profile(source), encoding="ascii")
     else:
-        try:
-            words = (
-                read_kpageflags(source, recordings.most_words(recording)) & anonymous.PAGE_FLAGS
-            ).astype("<u8")
-        except RecordingError:
-            return "cannot be read"
+        flags = read_kpageflags(source, recordings.most_words(recording))
+        words = (flags & anonymous.PAGE_FLAGS).astype("<u8")
         copy.write_bytes(gzip.compress(words.tobytes(), compresslevel=9, mtime=0))
     return ""

@@ -51,5 +51,5 @@ def lab(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
     home = tmp_path_factory.mktemp("jupyter")
     root = home / "root"
     shutil.copytree(checkout / "notebooks", root)
-    with running_lab(checkout, home, root) as lab:
+    with running_lab(home, root) as lab:
         yield lab

@@ -28,10 +28,13 @@ PATIENT = """{
 """anywidget gives each model two seconds by the clock to start, and then no message reaches it: on
 a busy machine JupyterLab's own work takes longer, which says nothing about the model."""
 START_MS, RUN_ALL_MS, REDRAW_MS = 60_000, 300_000, 60_000
-SETTINGS = {
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-    "notebook-extension/tracker": {"windowingMode": "none"},
-}
+SETTINGS = {"notebook-extension/tracker": {"windowingMode": "none"}}
+PROGRAM = """
+import sys
+from pathlib import Path
+from pagealloc_model.notebook.lab import open_lab
+open_lab(Path(sys.argv[1]), sys.argv[2:], keeps_outputs=True)
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +55,10 @@ class Lab:
 
 
 @contextmanager
-def running_lab(checkout: Path, home: Path, root: Path) -> Iterator[Lab]:
+def running_lab(home: Path, root: Path) -> Iterator[Lab]:
     """JupyterLab with settings of its own.
 
     Args:
-        checkout: the sources its notebooks import.
         home: is there; takes settings and the server's log.
         root: folder with notebooks.
 
@@ -66,7 +68,7 @@ def running_lab(checkout: Path, home: Path, root: Path) -> Iterator[Lab]:
     address = f"http://127.0.0.1:{_free_port()}"
     with (home / "server.log").open("w") as log:
         server = subprocess.Popen(
-            _command(root, address), env=_environment(checkout, home), stdout=log, stderr=log
+            _command(root, address), env=_environment(home), stdout=log, stderr=log
         )
     try:
         _wait_for(address, server, home / "server.log")
@@ -78,16 +80,15 @@ def running_lab(checkout: Path, home: Path, root: Path) -> Iterator[Lab]:
 
 def _command(root: Path, address: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "jupyterlab"),
+        *(sys.executable, "-P", "-c", PROGRAM, str(root)),
         *("--allow-root", "--no-browser", "--ip=127.0.0.1"),
         f"--port={address.rpartition(':')[2]}",
         "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={TOKEN}",
-        str(root),
     ]
 
 
-def _environment(checkout: Path, home: Path) -> dict[str, str]:
+def _environment(home: Path) -> dict[str, str]:
     settings = home / "settings"
     for name, values in SETTINGS.items():
         file = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
@@ -95,11 +96,7 @@ def _environment(checkout: Path, home: Path) -> dict[str, str]:
         file.write_text(json.dumps(values))
     return {
         **os.environ,
-        "JUPYTER_CONFIG_DIR": str(home / "config"),
-        "JUPYTER_DATA_DIR": str(home / "data"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
         "JUPYTERLAB_SETTINGS_DIR": str(settings),
-        "PYTHONPATH": str(checkout),
     }
 
 

@@ -56,7 +56,7 @@ def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
 def test_loading_kernels_counts_as_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     assert jit.entry(incremented)(1) == 2
-    (kernel,) = (tmp_path / "kernels").iterdir()
+    (kernel,) = (tmp_path / "kernels").glob("*.kernel")
     os.utime(kernel, (0, 0))
     again = jit.entry(incremented)
     assert again(1) == 2

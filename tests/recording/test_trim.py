@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import pickle
 import shutil
 import struct
 from collections.abc import Callable
@@ -25,6 +26,11 @@ from tests.synthetic_perf_data import ALLOC, CONTENTION
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 SECRET = "topsecret"
+FLAGS = gzip.compress(bytes(range(16)), mtime=0)
+OWNER = (
+    f"Page allocated via order 0, mask 0x0(), pid 6, tgid 6 ({SECRET}), ts 3 ns\n"
+    "PFN 7 type Movable Block 0 type Movable Flags 0x0()\n\n"
+)
 KERNEL = 0xFF11000000000000
 TEXT = 0xFFFFFFFF81000000
 
@@ -57,8 +63,8 @@ def recording(tmp_path: Path) -> Path:
         snapshot.mkdir(parents=True)
         (snapshot / "vmstat").write_text("pgfree 1\n")
         (snapshot / "read_ns.json").write_text(f'{{"vmstat": [{time + 2}, {time + 5}]}}')
-    (directory / "kpageflags.u64.gz").write_bytes(b"flags")
-    (directory / "page_owner.txt.gz").write_bytes(SECRET.encode())
+    (directory / "kpageflags.u64.gz").write_bytes(FLAGS)
+    (directory / "page_owner.txt.gz").write_bytes(gzip.compress(OWNER.encode()))
     meta = {
         "bundle_version": 1,
         "uname": ["Linux", SECRET, "6.12.0", "#1", "x86_64"],
@@ -90,7 +96,7 @@ def test_a_window_from_the_start(recording: Path, compress: bool) -> None:
     assert trace.comms[6] == SECRET
     assert snapshot_times(path) == [950, 1200, 1600]
     assert open_recording(path).snapshots[1].read_ns == {"vmstat": (1202, 1205)}
-    assert (path / "kpageflags.u64.gz").read_bytes() == b"flags"
+    assert gzip.decompress((path / "kpageflags.u64.gz").read_bytes()) == gzip.decompress(FLAGS)
     assert (path / "page_owner.txt.gz").exists()
     assert (meta["start_ns"], meta["end_ns"]) == (990, 1405)
     provenance = meta["provenance"]
@@ -114,6 +120,16 @@ def test_kernel_symbols_go_along_unless_anonymised(recording: Path) -> None:
     path, _, meta = cut(recording, anonymise=True)
     assert not (path / "kallsyms.gz").exists()
     assert any("kallsyms" in phrase for phrase in meta["provenance"]["removed"])
+
+
+@pytest.mark.parametrize(
+    "name", ["page_owner.txt.gz", "kpageflags.u64.gz", "kallsyms.gz", "profile.folded"]
+)
+def test_bytes_that_are_not_what_their_name_says_are_left_out(recording: Path, name: str) -> None:
+    (recording / name).write_bytes(pickle.dumps(SECRET))
+    path, _, meta = cut(recording)
+    assert not (path / name).exists()
+    assert f"{name}, which cannot be read" in meta["provenance"]["removed"]
 
 
 def test_a_window_from_later_on(recording: Path) -> None:

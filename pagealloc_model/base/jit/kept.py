@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import sys
@@ -15,9 +16,12 @@ import numba
 import numpy as np
 
 from pagealloc_model.base.jit.digest import function_digest
+from pagealloc_model.base.jit.sealed import is_own_directory
 from pagealloc_model.base.jit.settings import PLAIN
 
-_COMPILED_BY = tuple(Path(__file__).with_name(f"{name}.py") for name in ("compiler", "options"))
+_COMPILED_BY = tuple(
+    Path(__file__).with_name(f"{name}.py") for name in ("cache", "compiler", "options", "sealed")
+)
 
 
 @lru_cache(maxsize=1)
@@ -73,16 +77,18 @@ def kernels_directory() -> Path:
 
 
 def _writable(directory: Path) -> Path:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if os.access(directory, os.W_OK):
-            os.utime(directory)
-            return directory
-    except OSError:
-        pass
-    if directory not in _instead_of:
-        _instead_of[directory] = Path(tempfile.mkdtemp(prefix="pagealloc_model-kernels-"))
-    return _instead_of[directory]
+    """The directory, or one in its place, for this user or at last for this process alone."""
+    for_user = Path(tempfile.gettempdir()) / f"pagealloc_model-{os.geteuid()}"
+    if is_own_directory(directory):
+        return directory
+    if is_own_directory(for_user) and is_own_directory(for_user / directory.name):
+        return for_user / directory.name
+    return _of_process() / directory.name
 
 
-_instead_of: dict[Path, Path] = {}
+@lru_cache(maxsize=1)
+def _of_process() -> Path:
+    """A directory that is removed when this process ends."""
+    made = tempfile.TemporaryDirectory(prefix="pagealloc_model-")
+    atexit.register(made.cleanup)
+    return Path(made.name)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,14 +100,40 @@ def test_the_search_for_reference_counts_would_find_one(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_moves_elsewhere(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    blocked = tmp_path / "file"
+    """To one place for all processes of the user; to one for this process if that is taken."""
+    blocked, temporary = tmp_path / "file", tmp_path / "temporary"
     blocked.write_text("")
+    temporary.mkdir()
     monkeypatch.setenv("PAGEALLOC_CACHE", str(blocked))
-    elsewhere = jit.kernels_directory()
-    assert elsewhere.is_dir()
-    assert blocked not in elsewhere.parents
-    assert jit.kernels_directory() == elsewhere
-    elsewhere.rmdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    of_user = temporary / f"pagealloc_model-{os.geteuid()}"
+    assert jit.kernels_directory() == of_user / "kernels"
+    assert stat.S_IMODE(of_user.stat().st_mode) == 0o700
+    of_user.rename(tmp_path / "elsewhere")
+    of_user.symlink_to(tmp_path / "elsewhere")
+    for_process = jit.kernels_directory()
+    assert for_process.parent.parent == temporary
+    assert for_process == jit.kernels_directory()
+
+
+READ_ONLY_HOME = """
+import sys
+from pagealloc_model.base import jit
+print(jit.kernels_directory(), jit.cache_directory())
+"""
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_process_without_a_home_leaves_no_directory_of_its_own(
+    taken: bool, tmp_path: Path
+) -> None:
+    of_user = tmp_path / f"pagealloc_model-{os.geteuid()}"
+    if taken:
+        of_user.symlink_to("/")
+    environment = os.environ | {"PAGEALLOC_CACHE": "/proc/self", "TMPDIR": str(tmp_path)}
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", READ_ONLY_HOME], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == [of_user]
 
 
 def place_two_pages(package_parent: Path, cache: Path) -> tuple[str, int, int]:
@@ -186,7 +216,7 @@ def test_a_file_that_cannot_be_trusted_is_made_anew(
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     assert jit.entry(one_more)(1) == 2
-    (file,) = (tmp_path / "kernels").iterdir()
+    (file,) = (tmp_path / "kernels").glob("*.kernel")
     intact = file.read_bytes()
     if damage == "another user's":
         if os.geteuid():
@@ -202,6 +232,36 @@ def test_a_file_that_cannot_be_trusted_is_made_anew(
     third = jit.entry(one_more)
     assert third(1) == 2
     assert sum(third.stats.cache_hits.values()) == 1
+
+
+def one_less(value: int) -> int:
+    return value - 1
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.parametrize("planted", ["another's code", "a link", "a directory of another user"])
+def test_code_that_was_put_there_is_not_run(
+    planted: str, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert (jit.entry(one_more)(1), jit.entry(one_less)(1)) == (2, 0)
+    kernels = tmp_path / "cache" / "kernels"
+    more, less = (next(kernels.glob(f"*one_{name}-*.kernel")) for name in ("more", "less"))
+    if planted == "another's code":
+        more.write_bytes(less.read_bytes())
+    elif planted == "a link":
+        content = pickle.dumps(one_less)
+        (tmp_path / "of_root").write_bytes(hashlib.sha256(content).digest() + content)
+        more.unlink()
+        more.symlink_to(tmp_path / "of_root")
+    elif os.geteuid():
+        pytest.skip("only root can give a directory to another user")
+    else:
+        os.chown(kernels, 12345, -1)
+    again = jit.entry(one_more)
+    assert again(1) == 2
+    assert sum(again.stats.cache_hits.values()) == 0
 
 
 class Near(NamedTuple):
