@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -381,6 +382,13 @@ def located(path: str | Path) -> Path:
         place = directory / wanted
         if place.is_file() or (place.is_dir() and event_files.event_file_of(place) is not None):
             return place
+    cut_off = sorted(
+        wanted.parent.glob(f".{glob.escape(wanted.name)}.*/{glob.escape(wanted.name)}")
+    )
+    cut_off = [place for place in cut_off if event_files.event_file_of(place) is not None]
+    if cut_off:
+        todo = f"what was written until then is in {cut_off[-1]}: give that path"
+        raise RecordingError(path, "does not exist: its recorder was cut off", todo=todo)
     names = {*recording_names()}
     if is_name:
         names.update(*map(_names_in, folders))

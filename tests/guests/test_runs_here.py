@@ -273,7 +273,7 @@ def test_a_machine_that_cannot_be_recorded_is_refused_before_any_memory_is_held(
         memory = machine.available_memory - 2 * BUFFER
     else:
         failed = "refuse failed to mmap with 12 (Cannot allocate memory)"
-        monkeypatch.setenv("FAKE_PERF", failed)
+        monkeypatch.setenv("PAGEALLOC_FAKE_PERF", failed)
     with pytest.raises(UsageError, match=why):
         here_on(tmp_path, root, machine, monkeypatch, memory).__enter__()
     assert held == []

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record import perf, probes
+from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_PERFMON, CAP_SYS_ADMIN, Host, read_or_none
 from pagealloc_model.recording.record.perf_python import load_perf_module, module_words
 
@@ -248,6 +249,7 @@ def _trial(host: Host, buffer_bytes: int = 1 << 20) -> Check:
         try:
             tried = subprocess.run(
                 [*arguments, *perf.event_arguments(perf.ESSENTIAL_EVENTS, host), "--", "true"],
+                env=clean_environment(),
                 capture_output=True,
                 text=True,
                 errors="replace",

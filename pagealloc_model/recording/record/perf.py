@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT
+from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
 from pagealloc_model.recording.trace.perf_file import open_perf_file
 
@@ -113,7 +114,10 @@ class PerfProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
-                pass_fds=(orders, answers),
+                # Perf has our ends, too: a pipe that is closed with us would end it (6.1) before
+                # it has closed its file.
+                pass_fds=(orders, answers, self._orders, self._answers),
+                env=clean_environment(),
                 process_group=0,
                 preexec_fn=prepare,
             )
@@ -293,6 +297,7 @@ def _ask(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             [path, *arguments],
+            env=clean_environment(),
             capture_output=True,
             text=True,
             errors="replace",
@@ -456,9 +461,13 @@ def record_profile(
     samples = folded.with_name("profile.data")
     workload = command or ("sleep", f"{seconds}")
     arguments = [tool.path, "record", "-a", "-c", f"{_SAMPLE_PERIOD}", "-e", "cycles", "-g"]
-    arguments += ["--kernel-callchains", "-o", str(samples), "--", *workload]
+    passed_on = clean_environment()
+    own = (f"{name}={value}" for name, value in os.environ.items() if name not in passed_on)
+    arguments += ["--kernel-callchains", "-o", str(samples), "--", "env", *own, *workload]
     busy_ns, begun = _busy_ns(host), time.monotonic()
-    done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        arguments, env=passed_on, capture_output=True, text=True, errors="replace", check=False
+    )
     elapsed = time.monotonic() - begun
     busy_ns = _busy_ns(host) - busy_ns
     if not samples.exists():
@@ -466,7 +475,12 @@ def record_profile(
         raise UsageError(f"--profile: perf could not profile: {said[-1]}")
     arguments = [tool.path, "script", "-i", str(samples), "-F", "event,ip,sym"]
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+        arguments,
+        env=passed_on,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
     ) as script:
         assert script.stdout is not None
         event, chains = folded_chains(script.stdout)

@@ -9,6 +9,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,8 @@ class Workspace:
 
     def __enter__(self) -> Workspace:
         parent = self.destination.parent
+        if os.geteuid() == 0:
+            refuse_what_others_may_exchange(parent, calling_user(os.environ, 0))
         self._new_parents = [p for p in (parent, *parent.parents) if not p.exists()]
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -129,11 +132,11 @@ class Workspace:
         """Give a finished recording its owner and its name."""
         if owner is not None:
             for top, _, files in os.walk(recording):
-                os.chown(top, *owner)
+                os.chown(top, *owner, follow_symlinks=False)
                 for name in files:
                     os.chown(Path(top) / name, *owner, follow_symlinks=False)
             for directory in self._new_parents:
-                os.chown(directory, *owner)
+                os.chown(directory, *owner, follow_symlinks=False)
         try:
             recording.rename(self.destination)
         except OSError as error:
@@ -142,6 +145,28 @@ class Workspace:
                 f"{self.destination} was made by something else meanwhile ({error.strerror}); "
                 f"the recording is whole, in {recording}"
             ) from None
+
+
+def refuse_what_others_may_exchange(directory: Path, owner: tuple[int, int] | None) -> None:
+    """A UsageError where somebody but root, or the user who called sudo, could put a link.
+
+    What root writes below such a directory would go where the link leads. In a directory with the
+    sticky bit, such as /tmp, others cannot exchange what is root's.
+    """
+    user, group = owner or (0, 0)
+    for place in (directory, *directory.parents):
+        try:
+            found = os.stat(place)
+        except OSError:
+            continue  # it is made, as root
+        by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, group)
+        by_others = found.st_mode & stat.S_IWOTH
+        is_sticky = found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, user) or ((by_group or by_others) and not is_sticky):
+            raise UsageError(
+                f"{place} can be written by others than root: they could exchange what root writes "
+                "below it; name another place with -o"
+            )
 
 
 def calling_user(environment: Mapping[str, str], user: int) -> tuple[int, int] | None:
@@ -414,6 +439,9 @@ class _Session:
         options.before_events()
         self._meta |= machine_meta(host)
         self._snapshot()
+        # If we are killed, perf ends by itself, and this is what the recording is read with.
+        perf_words = ["perf", *self._perf.arguments[1:]]
+        write_meta(self._recording, {**self._meta, "perf": perf_words, "ended_by": "cut off"})
 
     def _snapshot(self) -> None:
         take_snapshot(self._recording, self._host)

@@ -19,7 +19,7 @@ def machine(tmp_path: Path) -> Host:
 
 @pytest.fixture
 def fake_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Puts a fake perf on PATH; set FAKE_PERF with what it returns."""
+    """Puts a fake perf on PATH; set PAGEALLOC_FAKE_PERF with what it returns."""
     directory = make_perf(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("SUDO_UID", raising=False)

@@ -76,8 +76,8 @@ def test_every_lack_says_what_it_costs_and_what_to_do(tmp_path: Path, monkeypatc
     ("variable", "value", "said"),
     [
         ("PATH", "", "perf is not installed; install it"),
-        ("FAKE_PERF", "wrapper", "perf not found for kernel 6.12"),
-        ("FAKE_PERF", "old", "perf 5.4.2 is too old"),
+        ("PAGEALLOC_FAKE_PERF", "wrapper", "perf not found for kernel 6.12"),
+        ("PAGEALLOC_FAKE_PERF", "old", "perf 5.4.2 is too old"),
     ],
 )
 def test_a_perf_that_cannot_be_used(
@@ -155,7 +155,7 @@ def test_what_cannot_be_probed_is_said(machine: Host) -> None:
 def test_only_a_trial_shows_what_perf_may(
     machine: Host, fake_perf: Setting, how: str, said: str
 ) -> None:
-    fake_perf.setenv("FAKE_PERF", how)
+    fake_perf.setenv("PAGEALLOC_FAKE_PERF", how)
     trial = examined(machine)["recording"]
     assert trial.blocks and said in trial.found and trial.todo
 
@@ -170,7 +170,7 @@ def test_the_exit_code_says_whether_recording_is_possible(
 ) -> None:
     monkeypatch.setattr("pagealloc_model.recording.record.host.Host", lambda: machine)
     if blocked:
-        fake_perf.setenv("FAKE_PERF", "old")
+        fake_perf.setenv("PAGEALLOC_FAKE_PERF", "old")
     assert main(["doctor"]) == int(blocked)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"Recording is {'not ' * blocked}possible here. ")

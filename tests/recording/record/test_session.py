@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import signal
@@ -25,6 +26,7 @@ from pagealloc_model.recording.record.session import (
     calling_user,
     read_back,
     record,
+    refuse_what_others_may_exchange,
     summary_lines,
 )
 from pagealloc_model.recording.recording import open_recording
@@ -260,7 +262,7 @@ def test_what_cannot_be_begun_is_refused(machine: Host, fake_perf: Setting, tmp_
 def test_a_perf_that_fails_leaves_nothing(
     machine: Host, fake_perf: Setting, tmp_path: Path, how: str, said: str
 ) -> None:
-    fake_perf.setenv("FAKE_PERF", how)
+    fake_perf.setenv("PAGEALLOC_FAKE_PERF", how)
     target = tmp_path / "new/deep/mine"
     with pytest.raises(UsageError, match=said):
         recorded(machine, target, seconds=1)
@@ -294,7 +296,7 @@ def test_no_room_at_all(
 def test_what_perf_recorded_until_somebody_ended_it_is_kept(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
-    fake_perf.setenv("FAKE_PERF", "ended by somebody")
+    fake_perf.setenv("PAGEALLOC_FAKE_PERF", "ended by somebody")
     with pytest.raises(UsageError, match="can be used, but perf ended with code 0"):
         recorded(machine, tmp_path / "mine", seconds=30)
     assert len(open_recording(tmp_path / "mine").trace) == 2
@@ -446,3 +448,31 @@ def test_the_buffers_take_little_of_the_memory(
 ) -> None:
     (machine.proc / "meminfo").write_text(f"MemAvailable: {available_kib} kB\n")
     assert default_buffer(machine) == size << 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of others")
+def test_root_writes_nothing_where_others_could_put_a_link(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "below").mkdir(parents=True)
+    os.chown(theirs, 1234, 1234)
+    for place in (theirs, theirs / "below", theirs / "new"):
+        with pytest.raises(UsageError, match="could exchange what root writes"):
+            refuse_what_others_may_exchange(place, None)
+        refuse_what_others_may_exchange(place, (1234, 1234))
+    os.chown(theirs, 0, 0)
+    for mode, is_refused in ((0o755, False), (0o777, True), (0o1777, False), (0o770, False)):
+        theirs.chmod(mode)
+        with pytest.raises(UsageError) if is_refused else contextlib.nullcontext():
+            refuse_what_others_may_exchange(theirs / "below", None)
+
+
+def test_owners_are_given_to_links_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    monkeypatch.setattr(os, "chown", lambda *words, **how: given.append((words, how)))
+    with Workspace(tmp_path / "new/place/mine") as workspace:
+        (workspace.recording / "file").write_text("")
+        workspace.keep(workspace.recording, (7, 7))
+    assert len(given) == 4
+    assert all(how == {"follow_symlinks": False} for _, how in given)

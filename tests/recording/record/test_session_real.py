@@ -18,6 +18,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.measured.call_stacks import ALLOC, call_stacks
+from pagealloc_model.recording.record.perf import why_unusable
 from pagealloc_model.recording.trace.columns import Event
 
 pytestmark = [pytest.mark.perf, pytest.mark.usefixtures("recording_machine")]
@@ -135,6 +136,43 @@ def test_ctrl_c_leaves_a_usable_recording(tmp_path: Path) -> None:
     assert running.returncode == 0, complaints
     assert "ended      by SIGINT" in printed
     assert pm.open(destination).trace.count(Event.ALLOC)
+
+
+def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
+    """Perf closes its file when its recorder is killed; the name leads to where it lies."""
+    destination = tmp_path / "mine"
+    command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
+    with subprocess.Popen(
+        [*command, "--live", "0.5"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        for _ in range(3):
+            assert "pages/s" in running.stderr.readline()
+        running.kill()
+    (left,) = tmp_path.glob(".mine.*/mine")
+    deadline = time.monotonic() + 20
+    while why_unusable(left / "perf.data") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    recording = pm.open(left)
+    assert recording.trace.count(Event.ALLOC) and recording.meta["ended_by"] == "cut off"
+    with pytest.raises(pm.RecordingError, match=f"cut off; what was written until then.*{left}"):
+        pm.open(destination)
+
+
+def test_perf_gets_no_variable_that_loads_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = tmp_path / "perf"
+    spy.write_text(f'#!/bin/sh\nenv >> {tmp_path}/environment\nexec {shutil.which("perf")} "$@"\n')
+    spy.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = pagealloc(
+        *("record", "-o", str(tmp_path / "out"), "--seconds", "0.3"),
+        env={**os.environ, "PATH": path, "LD_AUDIT": "x", "PERF_EXEC_PATH": "y"},
+    )
+    assert done.returncode == 0, done.stderr
+    seen = (tmp_path / "environment").read_text()
+    assert "PATH=" in seen and "LD_AUDIT" not in seen and "PERF_EXEC_PATH" not in seen
 
 
 def test_a_recording_under_sudo_is_the_calling_users(build: Path) -> None:
