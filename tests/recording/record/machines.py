@@ -113,7 +113,7 @@ while order := os.read(orders, 64).decode():
 
 
 def make_perf(directory: Path) -> Path:
-    """A perf command in a directory of its own; the variable PAGEALLOC_FAKE_PERF says how it fails."""
+    """A perf command in its own directory; the variable PAGEALLOC_FAKE_PERF says how it fails."""
     directory.mkdir()
     attrs = [attr_of(ALLOC, [10]), attr_of(FREE, [11])]
     raws = [ALLOC.raw(pfn=5, order=0, gfp_flags=0xC0, migratetype=0), FREE.raw(pfn=5, order=0)]
