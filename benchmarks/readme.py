@@ -30,7 +30,6 @@ import slider
 import start_up
 import sweep
 import waits
-from pagealloc_model.notebooks.studies import closed_experiments
 from pagealloc_model.notebooks.studies.defrag_mode import build_rounds, defrag
 from pagealloc_model.notebooks.studies.others import experiment_tables as experiments
 from pagealloc_model.notebooks.studies.others import missing_parts as lacks
@@ -192,7 +191,6 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
-    "closed-experiments": lambda: table_lines(closed_experiments.scored()),
     "system-time-ownership": lambda: table_lines(system_time.ownership()),
     "system-time-chains": lambda: table_lines(system_time.chains()),
     "errors-guests": lambda: error_lines(_validations(GUESTS)),

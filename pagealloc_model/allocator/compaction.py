@@ -544,9 +544,7 @@ def compact_zone_order(
     m.st[at.CAPTURE_ZONE] = zone + 1
     status = pr.CONTINUE
     while status == pr.CONTINUE:
-        status, cost = compact_unit(m, 0)
-        m.st[word_at(m, pr.STALLED_NS)] += cost
-        m.st[word_at(m, pr.COMPACTION_STALLED_NS)] += cost
+        status, _ = compact_unit(m, 0)
     m.st[at.CAPTURE_ZONE] = 0
     return pr.SUCCESS if m.st[at.CAPTURED] >= 0 else status
 

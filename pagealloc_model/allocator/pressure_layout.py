@@ -75,7 +75,7 @@ DEACTIVATE_ANON, DEACTIVATE_FILE = 1, 2
 _scalars = Region()
 # Assumptions and policy.
 SEED, FILE_REFERENCED, ANON_REFERENCED, FILE_DIRTY, ANON_SCAN_PERCENT = _scalars.each(5)
-RECLAIM_SCAN_NS, RECLAIM_FREE_NS, KSWAPD_WAKE_NS, COMPACT_SCAN_NS = _scalars.each(4)
+RECLAIM_SCAN_NS, KSWAPD_WAKE_NS, COMPACT_SCAN_NS = _scalars.each(3)
 COMPACT_MIGRATE_NS, ANON_MIGRATION_FAILS, FILE_MIGRATION_FAILS = _scalars.each(3)
 COMPACTION_CONTENDED, BASE_PAGES_PER_HUGE, SLAB_SURVIVORS = _scalars.each(3)
 SLAB_OBJECTS = _scalars.word()
@@ -93,8 +93,6 @@ NODES_BASE, ZONES_BASE, COMPACTORS_BASE = _scalars.each(3)
 QUEUE_HEAD, QUEUE_TAIL = _scalars.each(2)
 REQUEST_STALLED = _scalars.word()
 """Whether the newest recorded request reclaimed or compacted."""
-STALLED_NS, COMPACTION_STALLED_NS = _scalars.each(2)
-"""Time of direct reclaim and direct compaction; that of compaction alone."""
 DIRECT_SCAN = _scalars.words(SC_WORDS)
 # Counters.
 _COUNTER_NAMES = """

@@ -421,7 +421,6 @@ def with_pressure(
         pr.FILE_DIRTY: elastic.file_dirty_per_mille,
         pr.ANON_SCAN_PERCENT: elastic.anon_scan_percent,
         pr.RECLAIM_SCAN_NS: elastic.reclaim_scan_ns,
-        pr.RECLAIM_FREE_NS: elastic.reclaim_free_ns,
         pr.KSWAPD_WAKE_NS: elastic.kswapd_wake_ns,
         pr.COMPACT_SCAN_NS: elastic.compact_scan_ns,
         pr.COMPACT_MIGRATE_NS: elastic.compact_migrate_ns,

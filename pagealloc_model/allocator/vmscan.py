@@ -354,7 +354,7 @@ def is_left(m: at.Arrays, sc: int) -> bool:
 
 @inner
 def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
-    """Part of shrink_lruvec(): look at up to a cluster of each list; returns the time, ns."""
+    """Part of shrink_lruvec(): look at up to a cluster of each list; returns kswapd's time, ns."""
     looked = 0
     freed = 0
     for lst in range(pr.LRU_LISTS):
@@ -390,9 +390,7 @@ def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
                 scanned = m.st[targets + lst] - m.st[left + lst]
                 wanted = m.st[targets + lst] * (100 - percent) // 100
                 m.st[left + lst] = max(wanted - scanned, 0)
-    each = value_of(m, pr.RECLAIM_FREE_NS)
-    if is_kswapd:
-        each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
+    each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
     return max(looked * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
 
 
@@ -502,12 +500,12 @@ def compaction_ready(m: at.Arrays, zone: int, sc: int) -> bool:
 
 @inner
 def shrink_node(m: at.Arrays, node: int, sc: int) -> None:
-    """shrink_node(): scan a node's lists for a request; the time that takes is counted."""
+    """shrink_node(): scan a node's lists for a request."""
     begin_shrinking(m, node, sc)
     goes_on = True
     while goes_on:
         while is_left(m, sc):
-            m.st[word_at(m, pr.STALLED_NS)] += shrink_cluster(m, node, sc)
+            shrink_cluster(m, node, sc)
         goes_on = end_shrinking(m, node, sc)
 
 

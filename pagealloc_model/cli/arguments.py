@@ -87,12 +87,11 @@ def add_reclaim(parser: argparse.ArgumentParser) -> None:
     """Add --reclaim, "" where it is not given."""
     parser.add_argument(
         "--reclaim",
-        choices=("literal", "elastic", "closed"),
+        choices=("literal", "elastic"),
         default="",
         help="literal: repeat what the recorded kernel reclaimed and compacted; elastic: let the "
-        "model decide; closed: as elastic, and a task that stalls asks for nothing meanwhile. "
-        "Default: elastic if a policy acts through reclaim or the recorded kernel reclaimed, else "
-        "literal",
+        "model decide. Default: elastic if a policy acts through reclaim or the recorded kernel "
+        "reclaimed, else literal",
     )
 
 
@@ -198,12 +197,6 @@ def assumed(
     from pagealloc_model.predicted.replay import choose_reclaim
 
     reclaim = choose_reclaim(recording, *policies, asked=asked)
-    if reclaim.mode == "closed":
-        from pagealloc_model.measured.costs import at_recorded_cost
-        from pagealloc_model.recording.recorded_machine import start_snapshots
-
-        start = start_snapshots(recording)[1]
-        return reclaim, at_recorded_cost(recording.trace, start, time="closed")
     return reclaim, Assumptions(reclaim=reclaim.mode)
 
 
@@ -219,8 +212,6 @@ def assumed_for_all(
 
     places = list(dict.fromkeys(map(str, in_folders(places))))
     each = [place for place in places if not is_address(place)]
-    if asked == "closed" and not len(places) == len(each) == 1:
-        raise UsageError("--reclaim closed takes the costs of one recording here: give one")
     choices = [assumed(opened(place), *policies, asked=asked) for place in each]
     choices.sort(key=lambda choice: choice[0].mode == "literal")
     for reclaim, assumptions in choices[:1]:

@@ -108,7 +108,7 @@ def run_experiment(options: argparse.Namespace) -> int:
         from pagealloc_model.show.post.tables import experiment_line, experiment_score
 
         print(paragraph(experiment_line(result.score)), end="\n\n")
-        shares = experiment_score(result.score, result.times)
+        shares = experiment_score(result.score)
         print(result.to_text() if options.full else shares)
         print(f"Next: {options.output}/table.txt has every change, post.txt a message for a list.")
     for row in result.failed.itertuples():

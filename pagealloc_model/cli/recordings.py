@@ -101,7 +101,7 @@ def add_record(commands: Commands) -> None:
         help="tracepoints to record: names and patterns separated by commas, such as "
         "'kmem:mm_page_*,vmscan:*'; 'default' is the usual set. Page allocations and "
         "frees are always recorded. 'default,sched:sched_switch' adds who runs, for "
-        "closed replays, at 0.3 us a switch",
+        "full memory pressure, at 0.3 us a switch",
     )
     parser.add_argument(
         "--no-lock", dest="locks", action="store_false", help="record no lock contention"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
     from pagealloc_model.show.post.message import Message
 
-MODES = ("literal", "elastic", "closed")
+MODES = ("literal", "elastic")
 NULL = "no change"
 RUNS_FILE, CHANGES_FILE, TABLE_FILE, POST_FILE = "runs.csv", "changes.csv", "table.txt", "post.txt"
 MEASURED_FILE = "measured.json"
@@ -112,8 +112,7 @@ def predicted_values(
         assumptions = Assumptions()
         if mode != "literal":
             start = start_snapshots(recording)[1]
-            time: Literal["open", "closed"] = "closed" if mode == "closed" else "open"
-            assumptions = at_recorded_cost(recording.trace, start, time=time)
+            assumptions = at_recorded_cost(recording.trace, start)
             assumptions = with_recorded_survivors(assumptions, recording)
             own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
             assumptions = replace(assumptions, elastic=own)
@@ -308,12 +307,6 @@ class ExperimentResult:
         return score_table(self.changes)
 
     @property
-    def times(self) -> pd.DataFrame:
-        """The same of run time, stalls and memory pressure, which a closed loop alone predicts."""
-        score = score_table(self.changes[self.changes["metric"].isin(TIMES)])
-        return score[score["model"].isin([MODES[-1], NULL])]
-
-    @property
     def failed(self) -> pd.DataFrame:
         """The runs that left no recording."""
         return self.runs[self.runs["status"] == FAILED]
@@ -326,7 +319,7 @@ class ExperimentResult:
         """The table of changes and the score, as text for a mail."""
         from pagealloc_model.show.post.tables import experiment_table
 
-        return experiment_table(self.changes, self.score, self.times, width=width)
+        return experiment_table(self.changes, self.score, width=width)
 
     def figure(self) -> go.Figure:
         """Predicted against measured change, a point a quantity, both in widths of the interval."""
@@ -346,7 +339,7 @@ class ExperimentResult:
         if plan.kernels:
             lines.append(f"Guests of {guest.memory} and {count_of(guest.cpus, 'CPU')}.")
         lines.append(f"Made with pagealloc_model {__version__}.")
-        results = self.changes, self.failed, self.score, self.times
+        results = self.changes, self.failed, self.score
         return experiment_message(plan.name, lines, *results)
 
 

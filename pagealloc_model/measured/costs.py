@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -171,23 +171,15 @@ def _slope(steps: np.ndarray) -> float:
     return max(float(np.polyfit(counts, heights, 1, w=weights)[0]), 0.0)
 
 
-def at_recorded_cost(
-    trace: Trace, start: Snapshot | None = None, *, time: Literal["open", "closed"] = "open"
-) -> Assumptions:
+def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
     """Elastic reclaim; freeing and moving a page take as long as in the recording, if it shows any.
 
-    Direct reclaim and kswapd have a cost each: kswapd shares CPUs with all that runs meanwhile.
     Without a recorded run of kswapd, its cost is that of direct reclaim. `start`, the snapshot that
     a replay begins with, has the shares of pages that reclaim scanned and did not free before; its
     `pgmigrate_fail` counts attempts, so it does not say what cannot be moved (S9.9).
-
-    A closed loop needs what a task loses in all: there, direct reclaim and direct compaction cost
-    their whole recorded time by the pages that they freed and moved, not the median of runs.
     """
-    reclaim_ns = recorded_reclaim_ns(trace)
     known = {
-        "reclaim_free_ns": reclaim_ns,
-        "kswapd_free_ns": reclaim_ns,
+        "kswapd_free_ns": recorded_reclaim_ns(trace),
         **recorded_kswapd_ns(trace),
         **_compaction(trace),
         "base_pages_per_huge": recorded_base_pages(trace),
@@ -199,27 +191,7 @@ def at_recorded_cost(
             known["file_referenced_per_mille"] = min(max(share, 0), 1000)
             known["file_dirty_per_mille"] = 0
     shown = {name: value for name, value in known.items() if value is not None}
-    if time == "closed":
-        shown |= _lost_by_tasks(trace)
-    return Assumptions(reclaim="elastic", time=time, elastic=ElasticAssumptions(**shown))
-
-
-def _lost_by_tasks(trace: Trace) -> dict[str, int]:
-    """Time of all direct reclaim and all direct compaction by its pages, by field, ns."""
-    costs = {}
-    if (pairs := begun_and_ended(trace, *_RECLAIM)) is not None:
-        freed = np.asarray(trace.tables[_RECLAIM[1]]["nr_reclaimed"], np.int64)[pairs[1]].sum()
-        costs["reclaim_free_ns"] = int(pairs[2].sum() // freed) if freed else None
-    moves = trace.tables.get(_MOVES)
-    if (pairs := begun_and_ended(trace, *_COMPACTION)) is not None and moves is not None:
-        before, _, lasted = pairs
-        begins = trace.tables[_COMPACTION[0]]
-        daemons = [pid for pid, name in trace.comms.items() if name.startswith("kcompactd")]
-        direct = ~np.isin(begins["pid"][before], daemons)
-        run = _run_of_rows(begins, before[direct], lasted[direct], moves)
-        moved = np.asarray(moves["nr_migrated"], np.int64)[run >= 0].sum()
-        costs["compact_migrate_ns"] = int(lasted[direct].sum() // moved) if moved else None
-    return {name: value for name, value in costs.items() if value is not None}
+    return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**shown))
 
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:

@@ -24,15 +24,10 @@ from pagealloc_model.numbers.quantities import (
     counter_quantities,
     folio_quantities,
     paired,
-    pressure_quantities,
-    recorded_pressure,
-    recorded_system_s,
-    stall_quantities,
     thp_success,
     was_recorded,
 )
 from pagealloc_model.numbers.statistics import SHARE, relative
-from pagealloc_model.predicted.closed_loop import recorded_memory_stalls
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
@@ -283,7 +278,6 @@ def error_rows(
         error_row("extfrag_events", "all", *fallbacks, "events", "no fallback", 0.0),
         *_placement_rows(predicted),
         *_contention_rows(recording, predicted, measured),
-        *_stall_rows(recording, predicted),
         *_counter_rows(predicted, measured),
         *_folio_rows(predicted, measured),
     ]
@@ -431,37 +425,6 @@ def _folio_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
             model = 1.0 - float(own["failed"][order]) / float(own["asked"][order])
             shown = ("anon_fault_success", f"order={order}", share, model, SHARE)
             yield error_row(*shown, NO_PRESSURE, 1.0)
-
-
-def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
-    """Time that tasks lost by cause, and that the work took, of a closed loop (S10.10)."""
-    if predicted.stalls is None or predicted.daemon_work is None:
-        return
-    (first, last), cpus = recording.trace.demand_span_ns, predicted.machine.nr_cpus
-    stalls, work, beside = recorded_memory_stalls(recording.trace)
-    totals = recorded_pressure(recording)
-    sides = (
-        (*stall_quantities(lost), *pressure_quantities(lost, own_work, cpus, others))
-        for lost, own_work, others in (
-            (stalls, work, beside),
-            (predicted.stalls, predicted.daemon_work, predicted.beside),
-        )
-    )
-    for real, model in zip(*sides, strict=True):
-        measured = totals.get(real.scope, real.value)
-        if not np.isnan(measured):
-            shown = (real.metric, real.scope, measured, model.value, real.unit)
-            yield error_row(*shown, NO_PRESSURE, 0.0)
-    system_s = recorded_system_s(recording)
-    if system_s > 0:
-        holds = predicted.lock_times().acquisitions
-        own_s = float(holds["hold_ns"].sum() + holds["wait_ns"].sum()) / 1e9
-        own_s += float(predicted.stalls["ns"].sum() + predicted.daemon_work["ns"].sum()) / 1e9
-        shown = ("allocator_share", "all", float("nan"), own_s / system_s, SHARE)
-        yield error_row(*shown, NO_PRESSURE, 0.0, kind=PREDICTED_ALONE)
-    run_s, own_s = (last - first) / 1e9, (predicted.over_ns - first) / 1e9
-    longest = stalls.groupby("pid")["ns"].sum().max() if len(stalls) else 0
-    yield error_row("run_time", "all", run_s, own_s, "s", NO_PRESSURE, run_s - longest / 1e9)
 
 
 NEARER, FARTHER = "nearer", "no nearer"

@@ -18,15 +18,15 @@ from pagealloc_model.allocator import layout, pressure_layout
 from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.folios import CLASS_NAMES, folio_shares
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.numbers.statistics import HALF, SHARE, quantile_of_counts, slope
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.predicted.closed_loop import (
+from pagealloc_model.measured.memory_stalls import (
     CAUSES,
     SPANS,
     MemoryStalls,
     once,
     recorded_memory_stalls,
 )
+from pagealloc_model.numbers.statistics import HALF, SHARE, quantile_of_counts, slope
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import PMD_ORDER, Machine
@@ -44,7 +44,6 @@ Window = tuple[int, int]
 SITES = ("refill", "drain", "buddy_alloc", "direct_free")
 TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 HIGHATOMIC = TYPES.index("HighAtomic")
-_FREEING = ("drain", "direct_free")
 ALLOCSTALL = "allocstall"
 FAILED = "failed_allocations"
 FOLIO = ("folio_success", "folio_at_once")
@@ -75,12 +74,7 @@ _METRICS: dict[str, tuple[str, Direction, How]] = {
     "fallback_steals": ("events", "lower", "count"),
     FAILED: ("requests", "lower", "count"),
     **dict.fromkeys(FOLIO, (SHARE, "higher", "ratio")),
-    "run_time": ("s", "lower", "mean"),
-    "stall_time": ("s", "lower", "sum"),
-    "slow_path_latency": ("ns", "lower", "quantile"),
     "memory_pressure": ("s", "lower", "sum"),
-    "zone_lock_time": ("s", "lower", "sum"),
-    "longest_free_chain": ("ns", "lower", "most"),
 }
 """Unit, better direction, and how values make the number, by metric; see `Quantity`."""
 
@@ -166,7 +160,7 @@ COUNTERS = tuple(
 ADDED = "HighAtomic blocks added"
 PRESSURE = {"some": "memory pressure", "full": "memory pressure full"}
 TIMES = ("run time", *(f"{cause} time" for cause in CAUSES), *PRESSURE.values())
-"""Numbers of a whole run in s, which only a closed loop predicts; pressure as the kernel has it."""
+"""Numbers of a whole run in s, which no replay predicts; pressure as the kernel has it."""
 WHOLE_UNITS = {
     "free pages": "pages",
     **{f"free {name} pages": "pages" for name in TYPES},
@@ -416,18 +410,6 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     digits = 10.0 ** np.maximum(np.floor(np.log10(np.maximum(held, 1.0))) - 2, 0)
     rounded = np.round(held / digits) * digits
     yield from _quantiles("hold_time", holds["start_ns"].to_numpy(), rounded)
-    if replay.stalls is not None and replay.daemon_work is not None:
-        taken_s = (held + holds["wait_ns"].to_numpy(float)) / 1e9
-        yield _named("zone_lock_time", taken_s, holds["start_ns"].to_numpy())
-        chains = replay.lock_times().spells(*_FREEING)
-        yield _named(
-            "longest_free_chain", chains["ns"].to_numpy(float), chains["time_ns"].to_numpy()
-        )
-        yield from stall_quantities(replay.stalls)
-        cpus = replay.machine.nr_cpus
-        yield from pressure_quantities(replay.stalls, replay.daemon_work, cpus, replay.beside)
-        first = replay.demand.first_ns
-        yield _named("run_time", (replay.over_ns - first) / 1e9, np.array([first]))
     if replay.assumptions.reclaim != "elastic":
         for one in COUNTED:
             yield _unknown(one.metric, one.scope, one.unit, one.better)
@@ -465,18 +447,6 @@ def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
     yield _named("longest_drain", pages[drains], time_ns[drains])
     yield from _quantiles("pages_per_refill", time_ns[refills], pages[refills])
     yield from _quantiles("pages_per_drain", time_ns[drains], pages[drains])
-
-
-def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
-    """Time lost to direct reclaim and direct compaction: in all, and at a time (S10.10)."""
-    for cause in CAUSES:
-        own = stalls[stalls["cause"] == cause]
-        times = own["begin_ns"].to_numpy(np.int64)
-        scope = f"cause={cause}"
-        yield _named("stall_time", own["ns"].to_numpy(float) / 1e9, times, scope=scope)
-    by_request = stalls.groupby(["pid", "request"]).agg({"begin_ns": "min", "ns": "sum"})
-    begin_ns, ns = by_request["begin_ns"].to_numpy(np.int64), by_request["ns"].to_numpy(float)
-    yield from _quantiles("slow_path_latency", begin_ns, ns)
 
 
 def pressure_quantities(
@@ -718,12 +688,6 @@ def _while_events_came(recording: Recording, known: Sequence[tuple[int, float]])
     return after[0] - before[0]
 
 
-def recorded_system_s(recording: Recording) -> float:
-    """All CPUs' time in the kernel, s, as `recorded_pressure` takes it (T12.12); NaN if unknown."""
-    known = [(state.time_ns, state.system_s) for state in recording.snapshots]
-    return _while_events_came(recording, [one for one in known if one[1] is not None])
-
-
 def was_recorded(recording: Recording, event: Event) -> bool:
     """True if an event's absence means that it did not happen: the recorder was asked for it."""
     names = [name for name, number in EVENT_NAMES.items() if number == event]
@@ -775,12 +739,7 @@ def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, f
     window = recording.trace.demand_span_ns
     states = States.of_replay(predicted)
     order = predicted.machine.counted_order
-    numbers = _whole_quantities(predicted, states, order, window, instants)
-    if predicted.stalls is not None and predicted.daemon_work is not None:
-        run_s = (predicted.over_ns - predicted.demand.first_ns) / 1e9
-        lost = predicted.stalls, predicted.daemon_work, predicted.beside
-        numbers |= _times(lost, predicted.machine.nr_cpus, run_s)
-    return numbers
+    return _whole_quantities(predicted, states, order, window, instants)
 
 
 def _times(lost: MemoryStalls, nr_cpus: int, run_s: float) -> dict[str, float]:

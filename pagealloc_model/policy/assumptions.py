@@ -9,7 +9,6 @@ from pagealloc_model.policy.policy_fields import Given
 
 CHOICES = {
     "reclaim": ("literal", "elastic"),
-    "time": ("open", "closed"),
     "start": ("recorded", "empty"),
     "counters": ("exact", "lagged"),
 }
@@ -29,8 +28,7 @@ class ElasticAssumptions(metaclass=Given):
         file_dirty_per_mille: scanned pages of files that must be written first.
         anon_scan_percent: share of the anonymous lists that a pass scans, in percent of what it
             would of files; 0: no swap.
-        reclaim_scan_ns: time to look at a page, ns.
-        reclaim_free_ns: time of a direct reclaim to free one, ns.
+        reclaim_scan_ns: time of kswapd to look at a page, ns.
         kswapd_free_ns: time of kswapd to free one, ns.
         kswapd_as_recorded: at any time kswapd takes as long to free a page as the recorded one did
             then, in place of `kswapd_free_ns`, and is on the CPU that it was on; read where its
@@ -64,7 +62,6 @@ class ElasticAssumptions(metaclass=Given):
     file_dirty_per_mille: int = 20
     anon_scan_percent: int = 0
     reclaim_scan_ns: int = 300
-    reclaim_free_ns: int = 500
     kswapd_free_ns: int = 500
     kswapd_as_recorded: bool = False
     lru_as_recorded: bool = False
@@ -106,8 +103,6 @@ class Assumptions(metaclass=Given):
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4); "elastic": they are
             left out, and the model's own kswapd, direct reclaim and compaction decide.
-        time: "open": requests come when they came; "closed", of an elastic replay: a task that
-            stalls asks for nothing meanwhile, and what it does afterwards comes later (S10.10).
         decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
             recording does not show them; 1 ms or more.
         decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
@@ -127,7 +122,6 @@ class Assumptions(metaclass=Given):
     """
 
     reclaim: str = "literal"
-    time: str = "open"
     decay_period_ns: int = 1_000_000_000
     decay_phase_ns: int = 0
     hidden_migratetype: int = 0
@@ -144,11 +138,6 @@ class Assumptions(metaclass=Given):
             if value not in choices:
                 known = " or ".join(map(repr, choices))
                 raise PolicyError(f"assumptions: {name}={value!r} is not known; use {known}")
-        if self.time == "closed" and self.reclaim != "elastic":
-            raise PolicyError(
-                "assumptions: time='closed' needs reclaim='elastic': a literal replay repeats the "
-                "recorded reclaim, with its stalls"
-            )
         if self.decay_period_ns < 1_000_000:
             raise PolicyError("assumptions: decay_period_ns must be at least 1000000 (1 ms)")
         if not 0 <= self.decay_phase_ns < self.decay_period_ns:

@@ -204,7 +204,7 @@ class _Start:
         """All that a replay needs; of an elastic one also LRU lists, and daemons at work."""
         recording, assumptions, seed = self._recording, self._assumptions, self._seed
         is_empty, is_elastic = assumptions.start == "empty", assumptions.reclaim == "elastic"
-        literal = replace(assumptions, reclaim="literal", time="open", elastic=ElasticAssumptions())
+        literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
         if is_empty:
             self.machine = idle_machine(self.machine)
             image = empty_image(self.machine, recording.flags_at_start)

@@ -26,15 +26,10 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import DEMAND_FIELDS, ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
-from pagealloc_model.predicted.closed_loop import (
-    ClosedRun,
-    recorded_lock_waits,
-    task_order,
-    threads_of,
-)
 from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
 from pagealloc_model.predicted.demand.elastic import page_cache_places
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders, with_page_cache_orders
+from pagealloc_model.predicted.demand.threads import threads_of
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
@@ -96,7 +91,7 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
 
     Raises:
         PolicyError: a field that only an elastic replay reads, in a literal one; one that an
-            elastic replay by a kernel build, or in a closed loop, does not have.
+            elastic replay by a kernel build does not have.
     """
     lacking: tuple[str, ...] = ()
     why = (
@@ -115,9 +110,8 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
         if name in policy.given():
             raise PolicyError(f"policy {name}: {why}")
     for name in DEMAND_FIELDS:
-        if name in policy.given() and (is_build or assumptions.time == "closed"):
-            other = "no kernel's source" if is_build else "--reclaim elastic"
-            raise PolicyError(f"policy {name}: an open loop by the model has it; use {other}")
+        if name in policy.given() and is_build:
+            raise PolicyError(f"policy {name}: the model has it, a kernel build does not")
 
 
 @dataclass(frozen=True)
@@ -126,8 +120,7 @@ class ReclaimChoice:
 
     Attributes:
         mode: "literal", what the recorded kernel reclaimed is repeated; "elastic", the model
-            decides what is reclaimed and compacted; "closed", and a task that stalls asks for
-            nothing meanwhile.
+            decides what is reclaimed and compacted.
         why: a phrase.
     """
 
@@ -138,8 +131,6 @@ class ReclaimChoice:
         acts = "what the recorded kernel reclaimed is repeated"
         if self.mode != "literal":
             acts = "the model decides what is reclaimed and compacted"
-        if self.mode == "closed":
-            acts = f"{acts}, at the recorded costs; a task that stalls asks for nothing meanwhile"
         return f"Reclaim is {self.mode} ({acts}): {self.why}."
 
 
@@ -202,11 +193,6 @@ class Replay(Tables):
             prediction of that recording.
         checks: whether the recording and what a replay makes up are usable for predictions.
         recording: what was replayed.
-        stalls: of a closed loop, what tasks lost: pid, cpu, cause, request, begin_ns, ns.
-        daemon_work: of a closed loop, when kswapd and kcompactd worked: cause, cpu, begin_ns, ns.
-        beside: of one whose recording says who ran, when tasks ran beside such work or a stall on
-            their CPU: cpu, begin_ns, ns.
-        over_ns: of a closed loop, when the last recorded event was over, on the recording's clock.
     """
 
     name: str
@@ -234,10 +220,6 @@ class Replay(Tables):
     checks: tuple[ProvenanceCheck, ...] = ()
     recording: Recording | None = field(default=None, repr=False)
     final: State | None = field(default=None, repr=False)
-    stalls: pd.DataFrame | None = field(default=None, repr=False)
-    daemon_work: pd.DataFrame | None = field(default=None, repr=False)
-    beside: pd.DataFrame | None = field(default=None, repr=False)
-    over_ns: int = 0
 
     def __repr__(self) -> str:
         return f"<Replay of {self.name}, {self.asked_policy}, {self.assumptions.reclaim} reclaim>"
@@ -542,13 +524,6 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     ):
         key = (recording, chosen.rules, policy, assumptions, question.seed)
         resumption = Resumption(question.checkpoints, key, state, places, start_ns)
-    closed = None
-    if assumptions.time == "closed":
-        if not is_alone:
-            raise UsageError("a closed loop has no kernel build and no hooks: leave them out")
-        locks = recorded_lock_waits(recording)
-        closed = ClosedRun(state, demand, task_order(recording.trace, demand.events, locks))
-        resumption = None
     if is_elastic and assumptions.elastic.kswapd_as_recorded:
         kswapd = recorded_kswapd(recording.trace)
     if demand.clusters and build is None and not assumptions.plain_demand:
@@ -562,7 +537,6 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
             resumption=resumption,
             kswapd=kswapd,
             exchange=exchange,
-            closed=closed,
             progress=report,
             cancel=question.cancel,
         )
@@ -598,8 +572,4 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         ),
         recording=recording,
         final=state,
-        stalls=None if closed is None else closed.stalls(),
-        daemon_work=None if closed is None else closed.daemon_work(),
-        beside=None if closed is None else closed.beside(),
-        over_ns=0 if closed is None else closed.last_ns,
     )

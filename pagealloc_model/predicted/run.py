@@ -24,17 +24,15 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.closed_loop import FOR_EVER
 from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.base.errors import CorruptStateError
 from pagealloc_model.base.jit import CHECKED
+from pagealloc_model.measured.memory_stalls import SHRUNK
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
-from pagealloc_model.predicted.closed_loop import ClosedRun
 from pagealloc_model.predicted.demand.compaction import Exchange
-from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.predicted.idle_time import IdleTime
 from pagealloc_model.predicted.tables import Samples
 from pagealloc_model.recording.trace.columns import Trace
@@ -351,7 +349,6 @@ class Course:
         resumption: where to go on from, and what may be kept for others.
         kswapd: the recorded one, set wherever it changes.
         exchange: moves places where recorded compaction moves a cluster.
-        closed: takes the events in closed loop, beyond the span too, in place of the carrier.
         progress: called with the share replayed, 0 to 1.
         cancel: asked now and then; True ends the replay.
     """
@@ -361,7 +358,6 @@ class Course:
     resumption: Resumption | None = None
     kswapd: RecordedKswapd | None = None
     exchange: Exchange | None = None
-    closed: ClosedRun | None = None
     progress: Callable[[float], None] | None = None
     cancel: Callable[[], bool] | None = None
 
@@ -400,28 +396,16 @@ def advance_and_sample(
         instants = np.union1d(instants, changes[(changes > now) & (changes < instants[-1])])
     # numpy's search would copy the times, which lie among other fields
     stops = [bisect_left(events["time_ns"], instant) for instant in instants.tolist()]
-    closed = course.closed
-    if closed is not None:
-        # each task decides when its events come, and what comes late is waited for
-        stops = [0] * len(stops)
-        instants, stops = np.append(instants, FOR_EVER), [*stops, len(events)]
     for instant, stop in zip(instants.tolist(), stops, strict=True):
-        while (
-            closed.is_due(instant, position)
-            if closed is not None
-            else position < stop or (position > 0 and state.next_due_ns <= instant)
-        ):
+        while position < stop or (position > 0 and state.next_due_ns <= instant):
             goal = min(stop, position + STEP_EVENTS)
             if course.exchange is not None:
                 course.exchange.make(position)
                 goal = min(goal, course.exchange.due)
-            if closed is not None:
-                position += closed.advance(places, STEP_EVENTS, instant)
-            else:
-                until = idle.until(instant) if goal == stop else -1
-                position = carrier.advance(events, places, position, goal, until)
-                if position == stop:
-                    idle.reached(until, instant)
+            until = idle.until(instant) if goal == stop else -1
+            position = carrier.advance(events, places, position, goal, until)
+            if position == stop:
+                idle.reached(until, instant)
             rows = state.log[: state.st[at.LOG_ROWS]]
             log.append(rows[(rows[:, 1] >= first_ns) & (rows[:, 1] < last_ns)])
             state.st[at.LOG_ROWS] = 0
@@ -438,7 +422,7 @@ def advance_and_sample(
         if instant >= first_ns:
             carrier.settle()
             sampled[instant] = sample_of(state, block_counter)
-            if closed is None and (IS_STRICT or not state.is_elastic):
+            if IS_STRICT or not state.is_elastic:
                 balance.check(events, position)
     balance.check(events, position)
     names = [each.name for each in fields(Samples)][1:]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from tests.allocator.closed_driver import ClosedDriver
 from tests.allocator.elastic_driver import ElasticDriver
 from tests.allocator.model_driver import ModelDriver
-from tests.oracle.closed_loop import ClosedLoop
 from tests.oracle.dump import Dump, dump_elastic
 from tests.oracle.elastic import ElasticOracle
-from tests.oracle.elastic_scenarios import ClosedScenario, ElasticScenario
+from tests.oracle.elastic_scenarios import ElasticScenario
 from tests.oracle.scenarios import Scenario
 from tests.oracle.steps import Step
 
@@ -30,8 +28,6 @@ def assert_agreement(scenario: Scenario | ElasticScenario) -> ModelDriver | Elas
     Returns:
         The model at the end; the oracle, of a scenario under pressure.
     """
-    if isinstance(scenario, ClosedScenario):
-        return assert_closed_agreement(scenario).oracle
     if isinstance(scenario, ElasticScenario):
         return _assert_elastic_agreement(scenario)
     oracle = scenario.started()
@@ -71,39 +67,6 @@ def _assert_elastic_agreement(scenario: ElasticScenario) -> ElasticOracle:
             assert_same(f"after step {number}, {step}")
     assert_same("at the end")
     return oracle
-
-
-def assert_closed_agreement(scenario: ClosedScenario) -> ClosedLoop:
-    """Run a closed loop on both, event by event: when each is over, lags, places and counters.
-
-    Returns:
-        The oracle's.
-    """
-    oracle = scenario.started()
-    events = scenario.task_events(oracle)
-    how = {"imposes_losses": scenario.imposes_losses, "lock_ns": scenario.lock_ns}
-    model = ClosedDriver(oracle, events, **how)
-    loop = ClosedLoop(oracle, events, **how)
-    for number, position in enumerate(loop.run()):
-        after = f"after event {number}, {position} of the recording, {events[position]}"
-        done_ns = model.advance(position)
-        assert done_ns == loop.over[position], (
-            f"{after}: over at {done_ns} in the model, at {loop.over[position]} in the oracle"
-        )
-        oracle.events.clear()
-        oracle.work.clear()
-        if number % DUMP_EVERY["elastic"] == 0 or number == len(events) - 1:
-            assert model.lags() == loop.lags, f"{after}: {model.lags()}, {loop.lags}"
-            assert_same_state(model.dump_elastic(), dump_elastic(oracle), after)
-            assert_same_state(model.dump(), oracle.dump(), after)
-    assert len(loop.order) == len(events)
-    assert model.is_over
-    for daemon, threads in (("kswapd", oracle.kswapd), ("kcompactd", oracle.kcompactds)):
-        stalled_ns = sum(each.stalled_ns for each in threads.values())
-        found_ns = model.daemon_ns()[daemon]
-        assert found_ns == stalled_ns, f"{daemon} worked {found_ns}, {stalled_ns} in the oracle"
-    assert model.beside_ns() == sum(loop.shared.values())
-    return loop
 
 
 def assert_same_state(model: Dump, oracle: Dump, when: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -181,7 +182,7 @@ def test_recordings_of_two_machines_are_no_pair(tmp_path: Path) -> None:
         )
 
 
-def test_times_are_measured_on_both_sides_and_predicted_in_closed_loop(tmp_path: Path) -> None:
+def test_times_are_measured_on_both_sides_and_not_predicted(tmp_path: Path) -> None:
     """The later side's runs are twice as long; pressure is what the kernel totals."""
     guests = FakeGuests()
 
@@ -198,16 +199,13 @@ def test_times_are_measured_on_both_sides_and_predicted_in_closed_loop(tmp_path:
             )
 
     result = pm.experiment(write_plan(tmp_path), tmp_path / "out", runner=run)
-    rows = result.changes[result.changes["mode"] == "closed"].set_index("metric")
+    rows = result.changes[result.changes["mode"] == "elastic"].set_index("metric")
     for name, before in (("memory pressure", 4.0), ("memory pressure full", 2.0)):
         assert rows.loc[name, "before"] == pytest.approx(before, rel=1e-4)
         assert rows.loc[name, "change"] == pytest.approx(before / 2, rel=1e-4)
-        assert (rows.loc[name, "predicted"], rows.loc[name, "verdict"]) == (0.0, WRONG)
+        assert math.isnan(rows.loc[name, "predicted"])
+        assert rows.loc[name, "verdict"] == NOT_PREDICTED
         assert result.runs[name].max() > 1.4 * result.runs[name].min()
-    times = result.times.set_index("model")
-    assert times.index.to_list() == ["closed", "no change"]
-    assert times["measurable"].to_list() == [2, 2]
-    assert result.to_text().count("run time, stalls, pressure") == 1
 
 
 def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -> dict[str, object]:

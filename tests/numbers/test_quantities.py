@@ -18,9 +18,7 @@ from pagealloc_model.numbers.quantities import (
     pressure_quantities,
     recorded_pressure,
     recorded_quantities,
-    recorded_system_s,
     set_by_policy,
-    stall_quantities,
 )
 from tests.small_recordings import shipped_recording, write_recording
 
@@ -142,35 +140,17 @@ def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
     assert [quantity.value for quantity in none] == [0.0, 0.0]
 
 
-def test_a_request_s_stalls_are_one_latency() -> None:
-    stalls = pd.DataFrame(
-        {
-            "pid": [7, 7, 8],
-            "request": [1, 1, 1],
-            "cause": ["direct reclaim", "direct compaction", "direct reclaim"],
-            "begin_ns": [10, 30, 10],
-            "ns": [10, 5, 4],
-        }
-    )
-    latency = {quantity.scope: quantity for quantity in stall_quantities(stalls)}
-    assert latency["at=max"].value == 15
-    assert latency["at=p50"].value == 4
-
-
 def test_the_kernel_s_own_pressure_is_between_snapshots(tmp_path: Path) -> None:
     shutil.copytree(pm.open("highatomic_gate3").path, tmp_path / "own")
     recording = pm.open(tmp_path / "own")
     assert recorded_pressure(recording) == {}
-    assert math.isnan(recorded_system_s(recording))
     for number, snapshot in enumerate(recording.snapshots):
         lines = [
             f"{name} avg10=0.00 avg60=0.00 avg300=0.00 total={number * us}\n"
             for name, us in (("some", 2_000_000), ("full", 1_000_000))
         ]
         (snapshot.directory / "pressure_memory").write_text("".join(lines))
-        (snapshot.directory / "stat").write_text(f"cpu 0 0 {300 * number} 0 0 0 {100 * number} 0\n")
     measured = recorded_pressure(pm.open(tmp_path / "own"))
     assert measured["some"] == 2 * measured["full"] > 0
-    assert recorded_system_s(pm.open(tmp_path / "own")) == 2 * measured["some"]
     (recording.snapshots[-1].directory / "pressure_memory").write_text(lines[0])
     assert recorded_pressure(pm.open(tmp_path / "own")).keys() == {"some"}

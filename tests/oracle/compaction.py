@@ -609,5 +609,4 @@ def _compact_zone_order(
     run = CompactionRun(oracle, place, aim, Control(order))
     while run.result is None:
         run.step()
-        oracle.memory.stall_ns += run.cost_ns
     return run.result, run.capture.pfn

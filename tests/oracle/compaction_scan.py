@@ -353,7 +353,7 @@ class Targets:
                     blocks.set_type(blocks.number(start), Migratetype.MOVABLE)
                 elif zone.buddy.zone_holds_block(start):
                     zone.buddy.move_freepages_block(start, Migratetype.MOVABLE)
-            zone.events.work = Work()  # a scan's hold is not among those that wait (S10.10)
+            zone.events.work = Work()  # a scan's hold is not among those that wait
         return True
 
     def _fast_isolate_freepages(self) -> None:

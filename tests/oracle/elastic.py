@@ -72,8 +72,6 @@ class ElasticOracle(Allocator):
         self.kswapd = {node: ElasticKswapd(self, node) for node in machine.nodes}
         self.direct_reclaim = DirectReclaim(self)
         self._stalled = False
-        # steps of kswapd and kcompactd that are memory stall (S10.11): CPU, begin and end, ns
-        self.stalled_steps: list[tuple[int, int, int]] = []
         # called after each of their steps, with its time
         self.after_step: Callable[[int], object] = lambda now: None
         if rules.revived_when_balanced:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
-from tests.oracle.closed_loop import TaskEvent
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.lru import Folio, Kind
 from tests.oracle.machine import Migratetype
@@ -58,11 +57,6 @@ PRESSURES = (0.3, 0.6, 0.8, 0.9)
 PHASE = 40  # steps after which pressure may change
 PAUSES_NS = (0, 0, 0, 1_000, 20_000, 300_000, 2_000_000, 120_000_000, 600_000_000)
 """Times between two steps."""
-SHORT_PAUSES_NS = (0, 0, 1_000, 20_000, 300_000, 2_000_000)
-"""Those of closed loops, in which what stalls makes others wait."""
-LOCK_NS = (30_000, 20_000, 10_000, 20_000, 15_000, 2_000, 50_000)
-"""Costs of a slow zone->lock, as `ClosedLoop` takes them."""
-YOUNG = 4  # so many objects are the ones asked for last
 CHAINED = 4  # requests after a failure that may have come in its place
 
 
@@ -84,8 +78,6 @@ class ElasticScenario:
     told_share: float = 0.0  # of steps that are something a recording tells besides
     late: tuple[Step, ...] = ()  # memory that is not there at the start, in order
     used_share: float = 0.0  # of steps that are a use of a file's pages
-    pauses_ns: tuple[int, ...] = PAUSES_NS  # times between two steps to draw from
-    young_share: float = 0.0  # of frees that are of one of the objects asked for last
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
@@ -103,18 +95,13 @@ class ElasticScenario:
 
     def run(self, oracle: ElasticOracle) -> Iterator[tuple[int, Step]]:
         """Take each step on the oracle at its time, ns; the oracle's events are those of it."""
-        for time_ns, taken in self.drawn(oracle):
-            oracle.events.clear()
-            oracle.work.clear()
-            oracle.advance(time_ns)
-            getattr(oracle, taken.call)(**taken.words)
-            yield time_ns, taken
-
-    def drawn(self, oracle: ElasticOracle) -> Iterator[tuple[int, Step]]:
-        """Each step and its time, ns, none of which depends on what the oracle does."""
         steps = _Steps(self, oracle)
         for _ in range(self.steps):
             taken = steps.next()
+            oracle.events.clear()
+            oracle.work.clear()
+            oracle.advance(steps.time_ns)
+            getattr(oracle, taken.call)(**taken.words)
             yield steps.time_ns, taken
 
     def _lay_out_block(
@@ -179,44 +166,6 @@ class HidingScenario(ElasticScenario):
         return number
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClosedScenario(ElasticScenario):
-    """A scenario whose steps are tasks' events, to be taken up in closed loop (S10.10)."""
-
-    tasks: int = 3  # tasks that may be late
-    nobody_share: float = 0.15  # of steps that interrupts make
-    imposes_losses: bool = False  # tasks lose what was recorded
-    knows_running: bool = False  # the recording tells how long tasks ran
-    lock_ns: tuple[int, ...] = ()  # costs of holds of zone->lock, if tasks wait for it
-
-    def task_events(self, oracle: ElasticOracle) -> list[TaskEvent]:
-        """Every event; what came in place of a failure is its task's."""
-        rng, runs = random.Random(self.seed + 2), random.Random(self.seed + 3)
-        asked_by: dict[int, int | None] = {}
-        latest: dict[int | None, int] = {}
-        events = []
-        for time_ns, taken in self.drawn(oracle):
-            task = None if rng.random() < self.nobody_share else rng.randrange(self.tasks)
-            demand = taken.words.get("demand")
-            if demand is not None:
-                task = asked_by.get(demand.lead, task)
-                asked_by[demand.number] = task
-            most = time_ns - latest.get(task, 0)
-            lost = rng.choice((0, 0, rng.randrange(most + 1))) if task is not None else 0
-            latest[task] = time_ns
-            running = runs.choice((0, most, runs.randrange(most + 1)))
-            events.append(
-                TaskEvent(
-                    time_ns=time_ns,
-                    step=taken,
-                    task=task,
-                    lost_ns=lost,
-                    running_ns=running if self.knows_running else None,
-                )
-            )
-        return events
-
-
 class _Steps:
     """Draws one step after another."""
 
@@ -247,7 +196,7 @@ class _Steps:
         if self.taken % PHASE == 0:
             self.pressure = rng.choice(PRESSURES)
         self.taken += 1
-        self.time_ns += rng.choice(scenario.pauses_ns)
+        self.time_ns += rng.choice(PAUSES_NS)
         cpu = rng.randrange(scenario.machine.nr_cpus)
         if rng.random() < 0.04:
             return step("tick", cpu=cpu)
@@ -345,10 +294,7 @@ class _Steps:
 
     def _next_free(self, cpu: int) -> Step:
         rng = self.rng
-        first = 0
-        if self.scenario.young_share and rng.random() < self.scenario.young_share:
-            first = max(len(self.live) - YOUNG, 0)
-        number, offset, order = self.live.pop(rng.randrange(first, len(self.live)))
+        number, offset, order = self.live.pop(rng.randrange(len(self.live)))
         while order and rng.random() < 0.15:
             order -= 1
             freed = int(rng.random() < 0.5)
@@ -522,35 +468,6 @@ def random_owning_elastic_scenario(
     )
 
 
-def random_closed_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ClosedScenario:
-    """A closed loop, in which reclaim and compaction take long; in one of four losses are told."""
-    rng = random.Random(number + 1)
-    kinds = (random_elastic_scenario, random_told_elastic_scenario, random_used_elastic_scenario)
-    plain = kinds[number % len(kinds)](number, presets)
-    options = replace(
-        plain.options,
-        reclaim_scan_ns=rng.choice((300, 20_000, 200_000)),
-        reclaim_free_ns=rng.choice((500, 50_000)),
-        compact_scan_ns=rng.choice((50, 5_000)),
-        compact_migrate_ns=rng.choice((2_000, 100_000)),
-    )
-    changed = replace(
-        plain,
-        options=options,
-        free_share=min(plain.free_share, 0.15),
-        pauses_ns=rng.choice((PAUSES_NS, SHORT_PAUSES_NS, SHORT_PAUSES_NS)),
-        young_share=0.5,
-    )
-    return ClosedScenario(
-        **{field.name: getattr(changed, field.name) for field in fields(changed)},
-        tasks=rng.choice((2, 3, 5)),
-        nobody_share=rng.choice((0.0, 0.1, 0.3)),
-        imposes_losses=number % 4 == 3,
-        knows_running=number % 2 == 0 or number % 8 == 3,
-        lock_ns=LOCK_NS if number % 5 in (1, 3) else (),
-    )
-
-
 def random_hiding_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> HidingScenario:
     """Requests for whole blocks where one is free, but reserved; every second one leaves it out."""
     plain = random_elastic_scenario(number, presets)
@@ -580,7 +497,6 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
     "hiding_elastic": random_hiding_elastic_scenario,
-    "closed_elastic": random_closed_elastic_scenario,
 }
 """The same under pressure."""
 

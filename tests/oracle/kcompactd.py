@@ -37,7 +37,6 @@ class Kcompactd:
         self.places = [oracle.compaction[index] for index in oracle.machine.zones_of(node)]
         self.cpu = (oracle.machine.cpus_of(node) or [0])[0]
         self.due = NEVER  # when it does something next, ns
-        self.stalled_ns = 0  # in rounds that were asked for, what is memory stall (S10.11)
         self.order = 0  # asked for, 0 for nothing
         self.highest = len(self.places) - 1  # highest type of zone asked for
         self.proactive_due = PROACTIVE_NS  # when it next looks whether to compact unasked
@@ -148,9 +147,6 @@ class Kcompactd:
         """Part of kcompactd_do_work(): do one unit of the run."""
         result = self.run.step()
         self.due = self.memory.now + self.run.cost_ns
-        if self._aim_order >= 0:
-            self.stalled_ns += self.run.cost_ns
-            self.oracle.stalled_steps.append((self.cpu, self.memory.now, self.due))
         if result is None:
             return
         place, self.run = self.run.place, None

@@ -133,7 +133,6 @@ class ElasticKswapd(Kswapd):
         self.normal_type = max(zone.type for zone in zones if zone.spec.name != "Movable")
         self.phase = Phase.ASLEEP  # what it is at
         self.due = NEVER  # when it does something next, ns
-        self.stalled_ns = 0  # in runs, what is memory stall (S10.11)
         self.woken = False  # it sleeps no more, and has not run yet
         self.failures = 0  # fruitless runs in a row
         self.highest = len(zones) - 1  # highest type of zone of the run, or of the last one
@@ -185,9 +184,6 @@ class ElasticKswapd(Kswapd):
     def step(self) -> None:
         """Part of kswapd(): do what is due."""
         self.due = next(self._life)
-        if self.phase is Phase.RUNNING:
-            self.stalled_ns += self.due - self.memory.now
-            self.oracle.stalled_steps.append((self.cpu, self.memory.now, self.due))
 
     def _free(self, zone: Zone, order: int) -> int:
         """Free pages that count, perhaps only those in whole blocks (S8.6)."""

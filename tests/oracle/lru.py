@@ -192,7 +192,6 @@ class ElasticMemory:
         self.seen: Counter[str] = Counter()  # what else happened, by name: deferrals, captures
         self.now = 0  # model time, ns
         self.requests = 0  # allocations so far
-        self.stall_ns = 0  # time of direct reclaim and direct compaction so far
 
     def lru_of(self, folio: Folio) -> NodeLru:
         """folio_lruvec(): return the lists of the folio's node."""

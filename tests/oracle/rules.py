@@ -237,8 +237,7 @@ class ElasticOptions:
     anon_referenced_per_mille: int = 500  # the same of anonymous pages
     file_dirty_per_mille: int = 20  # scanned pages of files that must be written
     anon_scan_percent: int = 0  # how much anonymous lists are scanned, 0: no swap (S10.5)
-    reclaim_scan_ns: int = 300  # time to look at a page
-    reclaim_free_ns: int = 500  # time of a direct reclaim to free one
+    reclaim_scan_ns: int = 300  # time of kswapd to look at a page
     kswapd_free_ns: int = 500  # time of kswapd to free one
     kswapd_wake_ns: int = 20_000  # time from a wake to kswapd's first step
     compact_scan_ns: int = 50  # time for compaction to look at a page

@@ -142,17 +142,18 @@ class Reclaimer:
     def _shrink_lruvec(self, control: ScanControl) -> Iterator[int]:
         """shrink_lruvec(): scan cluster by cluster until the counts are used up, or it suffices.
 
-        Yields the time that each takes; active lists take none.
+        Yields the time that each takes kswapd; active lists take none.
         """
         self._get_scan_count(control)
         options, left = self.options, control.left
-        free_ns = options.kswapd_free_ns if control.is_kswapd else options.reclaim_free_ns
         total = 0
         stops_at_goal = control.is_kswapd or control.priority != LOWEST_PRIORITY
         while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
             looked, freed = self._shrink_lists(control)
             total += freed
-            yield max(looked * options.reclaim_scan_ns + freed * free_ns, LEAST_COST_NS)
+            yield max(
+                looked * options.reclaim_scan_ns + freed * options.kswapd_free_ns, LEAST_COST_NS
+            )
             if not stops_at_goal or total < control.goal:
                 continue
             anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))

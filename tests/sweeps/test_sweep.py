@@ -342,9 +342,6 @@ def test_reclaim_is_chosen_as_for_a_comparison(
     monkeypatch.setattr(pm.fleets, "fleet", seen)
     assert main(words.split()) == 2
     assert f"reclaim is {mode}" in capsys.readouterr().err
-    for other in ("mixed_6.1", "memory://mixed_6.1"):
-        assert main(["sweep", "kbuild", other, "--reclaim", "closed"]) == 2
-        assert "give one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

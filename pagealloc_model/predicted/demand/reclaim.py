@@ -13,7 +13,6 @@ from pagealloc_model.predicted.demand.event_order import new_events, rows_where
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
-SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 """The event of one look at an inactive list."""
 
 NUMBERS = at.REQUEST_RECLAIMED >> at.RECLAIM_SHIFT

@@ -202,20 +202,20 @@ SCORE_RULE = (
 )
 
 
-def experiment_table(changes: pd.DataFrame, *scores: pd.DataFrame, width: int = WIDTH) -> str:
+def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int = WIDTH) -> str:
     """Every quantity with a measurable effect, how to read it, and how often it was predicted.
 
     Quantities without one are named below their pair's rows.
 
     Args:
         changes: as `guests.experiment.changes_table` returns it.
-        scores: of the same, by `score_table`: of all, and of times among them.
+        score: of the same, by `score_table`.
         width: characters per line at most.
     """
     blocks = []
     for title, rows in changes.groupby("pair", sort=False):
         blocks += _pair(str(title), rows, width)
-    shares = experiment_score(*scores, width=width)
+    shares = experiment_score(score, width=width)
     return "\n\n".join([*blocks, paragraph(READING, width=width), shares])
 
 
@@ -232,24 +232,18 @@ def experiment_line(score: pd.DataFrame) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def experiment_score(*scores: pd.DataFrame, width: int = WIDTH) -> str:
-    """The share of changes that were predicted, by mode of reclaim, and how to read that.
-
-    The second score is of times, and is left out where none changed measurably.
-    """
+def experiment_score(score: pd.DataFrame, *, width: int = WIDTH) -> str:
+    """The share of changes that were predicted, by mode of reclaim, and how to read that."""
 
     def share(part: int, whole: int) -> str:
         return f"{part} ({100 * part / whole:.0f}%)" if whole else NOT_AVAILABLE
 
     scored = []
-    words = ("quantities of all pairs", "run time, stalls, pressure")
-    chosen = [each for each in scores if each is scores[0] or each["measurable"].any()]
-    named = zip(words, chosen, strict=False)
-    for of, row in ((of, row) for of, own in named for row in own.itertuples()):
+    for row in score.itertuples():
         counts = (row.predicted, row.predicted + row.right, row.wrong, row.not_predicted)
         shares = [share(count, row.measurable) for count in counts]
         quiet = share(row.quiet_inside, row.quiet)
-        scored.append((of, row.model, row.measurable, *shares, quiet))
+        scored.append(("quantities of all pairs", row.model, row.measurable, *shares, quiet))
     titles = ("model", "mode", "effects", "within", "direction", "wrong", "none", "quiet")
     return _text(titles, scored, width, SCORE_RULE)
 
@@ -295,7 +289,7 @@ def experiment_message(
     about: Sequence[str],
     changes: pd.DataFrame,
     failed: pd.DataFrame,
-    *scores: pd.DataFrame,
+    score: pd.DataFrame,
 ) -> Message:
     """An experiment as a message: what was run, predicted beside measured, what failed.
 
@@ -304,7 +298,7 @@ def experiment_message(
         about: sentences on what was run.
         changes: as `guests.experiment.changes_table` returns it.
         failed: side, repeat and error of runs that left no recording.
-        scores: of the changes, as `experiment_table` takes them.
+        score: of the changes, by `score_table`.
     """
     what = (
         "Changes predicted by a trace-driven model of the page allocator, from "
@@ -314,7 +308,7 @@ def experiment_message(
     sections = {
         "What": [Words(text=what)],
         "On what": [Words(text=line, bullet=True) for line in about],
-        "Results": [Fixed(text=experiment_table(changes, *scores))],
+        "Results": [Fixed(text=experiment_table(changes, score))],
         "Runs that failed": [Words(text=line, bullet=True) for line in missing],
     }
     subject = f"[predicted and measured] {name}"

@@ -165,12 +165,10 @@ def test_a_mask_splits_and_joins_faults_of_a_recording() -> None:
     assert asked_for["file", 0] == by_class["file", 0]
 
 
-def test_a_literal_replay_and_a_closed_loop_have_no_such_policy() -> None:
+def test_a_literal_replay_has_no_such_policy() -> None:
     recording, policy = pm.open("highatomic_gate3"), Policy(huge_anon_orders=0)
     with pytest.raises(PolicyError):
         pm.replay(recording, policy)
-    with pytest.raises(PolicyError, match="open loop"):
-        pm.replay(recording, policy, assumptions=Assumptions(reclaim="elastic", time="closed"))
 
 
 def test_a_comparison_allows_other_orders_of_faults() -> None:
