@@ -385,7 +385,7 @@ def advance_and_sample(
     instants = instants[instants <= last_ns]
     wanted = frozenset(instants.tolist())
     idle = IdleTime(state)
-    if len(instants) and course.closed is None:
+    if len(instants):
         gaps = idle.ends_of_gaps(events)
         instants = np.union1d(instants, gaps[gaps < instants[-1]])
     balance = PageBalance(carrier, places, position)
