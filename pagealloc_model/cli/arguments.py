@@ -83,6 +83,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_policy(
+    parser: argparse.ArgumentParser, option: str, meaning: str, *, required: bool = False
+) -> None:
+    """Add an option that `policy_of` reads."""
+    parser.add_argument(
+        option, action="append", metavar="FIELD=VALUE,...", required=required, help=meaning
+    )
+
+
 def add_reclaim(parser: argparse.ArgumentParser) -> None:
     """Add --reclaim, "" where it is not given."""
     parser.add_argument(

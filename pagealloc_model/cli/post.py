@@ -12,6 +12,7 @@ from pagealloc_model.base.files import new_directory
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
+    add_policy,
     add_reclaim,
     add_rules,
     assumed,
@@ -40,18 +41,8 @@ def add_post(commands: Commands) -> None:
         metavar="PATH",
         help="recordings: a directory, perf.data, perf script text, or a shipped name",
     )
-    parser.add_argument(
-        "--base",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        help="policy of the base side (as recorded)",
-    )
-    parser.add_argument(
-        "--patch",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        help="policy of the patch side (needed with PATH)",
-    )
+    add_policy(parser, "--base", "policy of the base side (as recorded)")
+    add_policy(parser, "--patch", "policy of the patch side (needed with PATH)")
     parser.add_argument(
         "--reply",
         choices=("highatomic", "defrag_mode"),

@@ -15,6 +15,7 @@ from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
     add_json,
+    add_policy,
     add_reclaim,
     add_recording,
     add_recordings,
@@ -142,19 +143,8 @@ def add_compare(commands: Commands) -> None:
         policy_fields=True,
     )
     add_recordings(parser)
-    parser.add_argument(
-        "--base",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        help="policy of the base side (as recorded)",
-    )
-    parser.add_argument(
-        "--patch",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        required=True,
-        help="policy of the patch side (required)",
-    )
+    add_policy(parser, "--base", "policy of the base side (as recorded)")
+    add_policy(parser, "--patch", "policy of the patch side (required)", required=True)
     add_rules(parser)
     add_reclaim(parser)
     parser.add_argument(
@@ -236,12 +226,7 @@ def add_locks(commands: Commands) -> None:
     add_recording(parser)
     add_rules(parser)
     add_reclaim(parser)
-    parser.add_argument(
-        "--patch",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        help="also replay under this policy, and print both side by side",
-    )
+    add_policy(parser, "--patch", "also replay under this policy, and print both side by side")
     parser.add_argument(
         "--csv", action="store_true", help="print counts by time bin, CPU and site as CSV instead"
     )
@@ -321,12 +306,7 @@ def add_stacks(commands: Commands) -> None:
         default="pages",
         help="what to show (default: pages)",
     )
-    parser.add_argument(
-        "--patch",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        help="with --of holds: also show the holds under this policy",
-    )
+    add_policy(parser, "--patch", "with --of holds: also show the holds under this policy")
     parser.add_argument(
         "--least", type=int, metavar="N", default=0, help="only holds of at least N pages"
     )
