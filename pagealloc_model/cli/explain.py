@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.cli.arguments import Commands, add_command, add_json, json_text, policy_of
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_policy,
+    json_text,
+    policy_of,
+)
 from pagealloc_model.policy.kernel_rules import preset_names
 
 
@@ -36,11 +43,10 @@ def add_explain(commands: Commands) -> None:
         help="gfp flags asked with, such as 'GFP_KERNEL|__GFP_NORETRY' (default: the report's, "
         "else GFP_KERNEL)",
     )
-    parser.add_argument(
+    add_policy(
+        parser,
         "--patch",
-        action="append",
-        metavar="FIELD=VALUE,...",
-        help="also say what the same memory would answer under this policy, such as "
+        "also say what the same memory would answer under this policy, such as "
         "min_free_kbytes=65536 or highatomic_gate_order=3",
     )
     parser.add_argument("--release", metavar="R", help="kernel release, such as 6.8.0, if not told")
