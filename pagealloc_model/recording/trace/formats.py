@@ -252,13 +252,30 @@ def _constant(text: str) -> int:
     raise ValueError(f"flag table with an unreadable value: {text[:60]}")
 
 
+_ENUM_NAME = re.compile(r"(?<!\w)___GFP_(\w{1,40})_BIT(?!\w)")
+_NO_BIT = 63
+"""Stands for a bit whose number is not known; no kernel has as many."""
+
+
 def gfp_bits_from_print_fmt(print_fmt: str) -> dict[str, int]:
-    """Names such as "__GFP_HIGH" and "GFP_KERNEL" with their masks (S2.3, S2.4)."""
-    bits = {
-        entry["name"]: _constant(entry["value"].strip()) & 0xFFFFFFFFFFFFFFFF
-        for entry in _ENTRY.finditer(print_fmt)
-    }
+    """Names such as "__GFP_HIGH" and "GFP_KERNEL" with their masks (S2.3, S2.4).
+
+    6.10, 6.11, 6.12 up to 6.12.10 and 6.13.0 print names of an enum where others print numbers:
+    those of bits that are the same in all kernels are known, others are left out of the masks.
+    """
+    bits = {}
+    for entry in _ENTRY.finditer(print_fmt):
+        value = _ENUM_NAME.sub(_bit_number, entry["value"].strip())
+        mask = _constant(value) & ((1 << _NO_BIT) - 1)
+        if mask or value == entry["value"].strip():
+            bits[entry["name"]] = mask
     return with_zone_names(bits)
+
+
+def _bit_number(name: re.Match[str]) -> str:
+    """The number of an enum's name."""
+    mask = _BITS.get(f"__GFP_{name[1]}", 1 << _NO_BIT)
+    return str(mask.bit_length() - 1)
 
 
 def with_zone_names(bits: Mapping[str, int]) -> dict[str, int]:
@@ -357,6 +374,8 @@ def gfp_word(text: str, release: tuple[int, int] | None) -> tuple[int, tuple[str
     for name in names:
         if name in bits:
             word |= bits[name]
+        elif f"__{name}" in bits:  # as kernels before 4.6 print them
+            word |= bits[f"__{name}"]
         elif not _HEX.fullmatch(name):
             left_out.append(name)
         elif len(names) == 1 and release is not None and release < (5, 0):

@@ -15,9 +15,9 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.text import LONGEST_TEXT, as_name, unescaped
+from pagealloc_model.base.text import LONGEST_TEXT, as_name, count_of, unescaped
 from pagealloc_model.recording.trace import columns as trace_columns
-from pagealloc_model.recording.trace.formats import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
+from pagealloc_model.recording.trace.formats import gfp_word, stable_gfp_bits
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 from pagealloc_model.recording.trace.side_tables import KEY_COLUMNS, column_name, preceding_rows
 
@@ -101,9 +101,15 @@ def _column(values: list[str]) -> np.ndarray:
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
 _LINES_PER_REPORT = 1 << 14
 _LONGEST_LINE, _MOST_SILENT = 1 << 14, 1 << 20
+_MOST_NAMED = 20
+_FEW = 4
+RECORD_THESE = "record with -e kmem:mm_page_alloc -e kmem:mm_page_free"
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
-_EVENT = re.compile(r"(?<![\w-])[\w-]+:[\w-]+:")
+_OUR_EVENT = re.compile(r"\b(?:mm_page_|mm_vmscan_|mm_compaction_)\w{1,60}:")
+_NO_TASK = re.compile(r"^\s*-(\d{1,9})\s+\[\d{1,5}\]")
+_CUT_OFF, _AS_MADE = "has no task name: it was cut off", "give the text as the tracer wrote it"
+_FIELDS_OF_OURS = re.compile(r"\bpfn=")
 _TIMED = re.compile(r"(?:^|\s)(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
 _TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)")
 _LOST = re.compile(r"PERF_RECORD_LOST lost (\d{1,15})\b")
@@ -117,7 +123,6 @@ _CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
 _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
 _PERF_SCRIPT_FIELD = re.compile(r"\b(\w+)=(\S*)")
-_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
 ABSENT = {"order": 0, "gfp": 0}
 """The value for a column that an event lacks; -1 for the others."""
@@ -154,6 +159,7 @@ class ScriptReader:
     """
 
     _todo = _RECORD_AGAIN
+    _foreign = "is not perf script output"
 
     def __init__(self, path: Path, rows: EventRows | None = None) -> None:
         self.path = path
@@ -163,6 +169,7 @@ class ScriptReader:
         self.nr_cpus = 0
         self.comms: dict[int, str] = {}
         self.losses: list[tuple[int, int, int]] = []
+        self._passed_over = self._strange = self._first_strange = 0
         self._notes: tuple[str, ...] = ()
         self._heads: dict[str, tuple[int, int]] = {}
         self._gfp: dict[str, int] = {}
@@ -189,7 +196,7 @@ class ScriptReader:
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, a header comment or part of a call chain."""
         if len(line) > _LONGEST_LINE:
-            raise self._error("is not perf script output")
+            raise self._error(self._foreign)
         if event := _TIMED_EVENT.search(line):
             cpu, thread = self._head(line[: event.start()])
             self._event(event["name"], _nanoseconds(event), cpu, thread, event["body"])
@@ -199,15 +206,20 @@ class ScriptReader:
                 cpu, _ = self._head(line[: timed.start()])
                 self.losses.append((cpu, _nanoseconds(timed), int(lost[1])))
             elif not _OTHER_RECORD.match(line, timed.end()):
-                raise self._lacks("names no event", "event")
+                if _NO_TASK.match(line):
+                    raise self._error(_CUT_OFF, _AS_MADE)
+                if _FIELDS_OF_OURS.search(line, timed.end()):
+                    raise self._lacks("names no event", "event")
+                self._passed_over += 1
         elif release := _RELEASE.match(line):
             self.release = unescaped(release[1])
         elif nr_cpus := _NR_CPUS.match(line):
             self.nr_cpus = int(nr_cpus[1])
         elif line.strip() and not line.startswith("#") and not _CALL_CHAIN.match(line):
-            if _EVENT.search(line):
+            if _OUR_EVENT.search(line):
                 raise self._lacks("has no time", "time")
-            raise self._error("is not perf script output")
+            if not _OTHER_RECORD.search(line):
+                self._strange_line()
 
     def _head(self, text: str) -> tuple[int, int]:
         """CPU and thread id of what stands before the time."""
@@ -274,23 +286,8 @@ class ScriptReader:
         known = self._gfp.get(text)
         if known is not None:
             return known
-        bits = stable_gfp_bits(_version(self.release))
-        names = [name for name in text.split("|") if name not in ("none", "0")]
-        numbers = [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
-        words = [name for name in names if not _HEXADECIMAL.fullmatch(name)]
-        unknown = [name for name in words if name not in bits and name not in UNSTABLE_NAMES]
-        if unknown:
-            raise self._error(
-                f"unknown gfp flag {', '.join(unknown)}",
-                "open the perf.data itself, which carries its own table of names",
-            )
-        word = 0
-        for mask in (*numbers, *(bits.get(name, 0) for name in words)):
-            word |= mask
-        stable = 2 * LAST_STABLE_BIT - 1
-        self._dropped |= UNSTABLE_NAMES.intersection(words)
-        self._dropped |= {hex(number) for number in numbers if number > stable}
-        self._gfp[text] = word & stable
+        self._gfp[text], left_out = gfp_word(text, _version(self.release))
+        self._dropped |= {as_name(unescaped(name)) for name in left_out}
         return self._gfp[text]
 
     def _error(self, what: str, todo: str = "") -> RecordingError:
@@ -302,7 +299,7 @@ class ScriptReader:
     def _finish(self) -> trace_columns.Trace:
         """The trace of all lines, in time order."""
         if not self.rows.count:
-            raise RecordingError(self.path, "holds no page-allocator event", todo=self._todo)
+            raise self._no_event()
         times = np.frombuffer(self.rows.main, np.int64)[:: len(trace_columns.COLUMN_TYPES)]
         if times[0] == 0 and np.any(times[1:] < times[:-1]):
             what = "holds differences of times, not times"
@@ -310,8 +307,8 @@ class ScriptReader:
         columns, tables = self.rows.columns(_text_columns)
         if self._dropped:
             warnings.warn(
-                f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
-                f"dropped: {', '.join(sorted(self._dropped))}",
+                f"{self.path}: gfp flags whose bits depend on the kernel are dropped: "
+                f"{', '.join(sorted(self._dropped)[:_MOST_NAMED])}",
                 stacklevel=3,
             )
         return trace_columns.Trace(
@@ -323,8 +320,32 @@ class ScriptReader:
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
-            notes=self._notes,
+            notes=(*self._notes, *self._passed_over_words()),
         )
+
+    def _strange_line(self) -> None:
+        """Take a line that has nothing of an event."""
+        self._strange += 1
+        self._first_strange = self._first_strange or self.number
+
+    def _passed_over_words(self) -> tuple[str, ...]:
+        """How many lines were of no use, if any."""
+        count = self._passed_over + self._strange
+        return (f"{count_of(count, 'line')} passed over: no event that is used",) if count else ()
+
+    def _no_event(self) -> RecordingError:
+        """The error for a text without main events: what it has, and what to record."""
+        if self.rows.tables:
+            names = sorted(name.rpartition(":")[2] for name in self.rows.tables)
+            what = f"holds no page-allocator event, only {', '.join(names[:_FEW])}"
+            return RecordingError(self.path, what, todo=RECORD_THESE)
+        if self._passed_over:
+            what = "holds no page-allocator event, only other events"
+            return RecordingError(self.path, what, todo=RECORD_THESE)
+        if self._strange:
+            self.number = self._first_strange
+            return self._error(self._foreign)
+        return RecordingError(self.path, "holds no page-allocator event", todo=self._todo)
 
     def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> trace_columns.Losses:
         """The losses, by times and CPUs of the main events in time order."""
@@ -344,9 +365,14 @@ MAKE_WITH = "trace-cmd report -t FILE (nanoseconds), or give the trace.dat itsel
 
 _LINE = re.compile(
     r"^\s*(?P<comm>.{1,64}?)-(?P<tid>\d{1,9})\s+(?:\(\s*[\d-]{1,9}\)\s+)?\[(?P<cpu>\d{1,5})\]\s*"
-    r"(?:(?P<flags>[^\s\d]\S{3,7})\s+)?(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): "
-    r"(?P<name>\w+): *(?P<body>.*)"
+    r"(?:(?P<flags>[^\s\d]\S{3,9})\s+)?(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): "
+    r"(?:(?P<name>\w+): *)?(?P<body>.*)"
 )
+"""What stands before the event, its name and its fields. Other tracers and triggers write something
+else there: a stack's beginning, a function, a system call."""
+_COLUMN = re.compile(r"^#[ |/_-]{1,80}=> (\S[^=]{0,60}?)\s*$")
+"""A line of the header, which names one of the characters of the flags."""
+_TRACER = re.compile(r"^# tracer: (\w{1,40})")
 _TRACE_TEXT_LOST = re.compile(
     r"^CPU:(?P<cpu>\d{1,4}) \[(?:LOST )?(?:(?P<count>\d{1,15}) )?EVENTS(?: DROPPED)?\]"
 )
@@ -354,7 +380,8 @@ _IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,15})/(\d{1
 _TRACE_TEXT_NR_CPUS = re.compile(r"^(?:cpus=|# entries-in-buffer.*#P:)(\d{1,6})\s*$")
 _LOST_BY_BPFTRACE = re.compile(r"^Lost (\d{1,15}) events")
 _PASSED_OVER = re.compile(
-    r"^(?:#|Attaching \d|ERROR: .*RLIMIT_MEMLOCK|\s*=> |\s*<stack trace|version = |cpus=|\s*$)"
+    r"^(?:#|Attaching \d|ERROR: .*RLIMIT_MEMLOCK|\s*=> |\s*<(?:user )?stack trace|version = |cpus=|"
+    r"CPU \d{1,5} is empty|\s*$)"
 )
 _SYSTEMS = {
     "mm_page_": "kmem",
@@ -371,7 +398,12 @@ _SYSTEMS = {
 }
 """Subsystems of the events that are used, by how their names begin; the others stay without."""
 _IN_INTERRUPT = frozenset("hHsZz")
-_FLAG_OF_CONTEXT = 2
+_FLAG_OF_CONTEXT, _FLAGS = 2, (4, 5)
+"""Place of the context among the flags, and how many there are, where no header says."""
+_CONTEXT = "hardirq/softirq"
+_UNKNOWN_CONTEXT = (
+    "the header does not say which flag is hardirq/softirq: whether in an interrupt is not known"
+)
 _NO_CLOCK = (
     "text of ftrace does not name its clock: snapshots can be placed among its events only if it "
     "was recorded with trace_clock mono"
@@ -399,6 +431,7 @@ class _TextReader(ScriptReader):
     """The same for lines of ftrace."""
 
     _todo = f"make the text with: {MAKE_WITH}"
+    _foreign = "is no text of ftrace"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -409,11 +442,14 @@ class _TextReader(ScriptReader):
         self._overwritten = 0
         self._anywhere = 0
         self._exact = True
+        self._columns: list[str] = []
+        self._tracer = ""
+        self._context_unknown = False
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, or what is passed over."""
         if len(line) > _LONGEST_LINE:
-            raise self._error("is no text of ftrace")
+            raise self._error(self._foreign)
         event = _LINE.match(line)
         if event is None:
             if lost := _TRACE_TEXT_LOST.match(line):
@@ -426,8 +462,16 @@ class _TextReader(ScriptReader):
                 self._overwritten = max(int(counts[2]) - int(counts[1]), 0)
             if cpus := _TRACE_TEXT_NR_CPUS.search(line):
                 self.nr_cpus = int(cpus[1])
+            elif line.startswith("#"):
+                self._header(line)
+            elif _OUR_EVENT.search(line):
+                raise self._unreadable_event(line)
             elif not _PASSED_OVER.match(line):
-                raise self._error("is no text of ftrace, or its clock gives no seconds")
+                self._strange_line()
+            return
+        if event["name"] is None:
+            # a stack's beginning is part of its event
+            self._passed_over += not _PASSED_OVER.match(event["body"])
             return
         cpu, thread, name = int(event["cpu"]), int(event["tid"]), event["name"]
         if cpu >= _LARGEST[1]:
@@ -440,16 +484,44 @@ class _TextReader(ScriptReader):
         self._first_ns.setdefault(cpu, time_ns)
         if not event["comm"].startswith("<"):
             self.comms[thread] = event["comm"]
-        flags = event["flags"]
-        context = -1 if flags is None else int(flags[_FLAG_OF_CONTEXT] in _IN_INTERRUPT)
+        context = self._in_interrupt(event["flags"])
         systems = (f"{system}:" for begin, system in _SYSTEMS.items() if name.startswith(begin))
         self._event(next(systems, "") + name, time_ns, cpu, thread, event["body"], context)
 
-    def _error(self, what: str, todo: str = "") -> RecordingError:
-        return super()._error(what)
+    def _header(self, line: str) -> None:
+        """Take a line of the header: the tracer, or the name of a character of the flags."""
+        if tracer := _TRACER.match(line):
+            self._tracer = tracer[1]
+            self._columns = []
+        elif (column := _COLUMN.match(line)) and len(self._columns) < _MOST_NAMED:
+            self._columns.append(column[1])
+
+    def _in_interrupt(self, flags: str | None) -> int:
+        """1 for an event in an interrupt, 0 for one that is not, -1 if that is not known."""
+        if flags is None:
+            return -1
+        place = _FLAG_OF_CONTEXT if len(flags) in _FLAGS else -1
+        if self._columns:
+            place = -1
+            if _CONTEXT in self._columns and len(self._columns) == len(flags):
+                place = self._columns.index(_CONTEXT)
+        if place < 0:
+            self._context_unknown = True
+            return -1
+        return int(flags[place] in _IN_INTERRUPT)
+
+    def _unreadable_event(self, line: str) -> RecordingError:
+        """The error for a line that has an event which is used, in no form that can be read."""
+        if self._tracer.startswith("function_graph"):
+            todo = "record with the nop tracer (echo nop > /sys/kernel/tracing/current_tracer)"
+            return self._error(f"is of the tracer {self._tracer}, which gives no times", todo)
+        if _NO_TASK.match(line):
+            return self._error(_CUT_OFF, _AS_MADE)
+        return self._error("is no text of ftrace, or its clock gives no seconds")
 
     def _finish(self) -> trace_columns.Trace:
-        self._notes += (*(() if self._exact else (_MICROSECONDS,)), _NO_CLOCK)
+        unknown = (_UNKNOWN_CONTEXT,) if self._context_unknown else ()
+        self._notes += (*(() if self._exact else (_MICROSECONDS,)), *unknown, _NO_CLOCK)
         return super()._finish()
 
     def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> trace_columns.Losses:
