@@ -27,6 +27,7 @@ from pagealloc_model.recording.record.probes import GROUP, PROBES
 from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE, KNOWN_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
+from pagealloc_model.recording.trace.perf_arguments import SCOPES
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
 
 ANONYMOUS = "anonymous"
@@ -171,6 +172,7 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
         },
         release=_from_start(_UNAME[2], trace.release),
         clock=trace.clock if trace.clock in _CLOCKS else "",
+        scope=trace.scope if trace.scope in SCOPES else "",
         notes=(),
         sampled={name: value for name, value in trace.sampled.items() if name in KEPT_EVENTS},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from pagealloc_model.base.files import (
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of
+from pagealloc_model.recording.machine import beyond_page_frames
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import Trace
@@ -232,8 +233,18 @@ def attach_state(
         recordings.write_meta(partial, meta)
         new = recordings.open_recording(partial)
         lacks += new.missing
-        if not any(snapshot.zoneinfo is not None for snapshot in new.snapshots):
-            raise UsageError(f"no copy of zoneinfo can be used; {_NO_STATE}")
+
+        def named(line: str) -> str:
+            """A line with the names that the user gave, not those of unfinished files."""
+            for name, path in copies.items():
+                line = line.replace(str(directory / name), str(path))
+            return line.replace(str(partial), str(destination))
+
+        lacks = [named(line) for line in lacks]
+        _refuse_without_zoneinfo(new.snapshots, named)
+        zoneinfos = [each.zoneinfo for each in new.snapshots if each.zoneinfo is not None]
+        if too_far := next(filter(None, map(beyond_page_frames, zoneinfos)), ""):
+            lacks.append(too_far)
         if not any(snapshot.has("pagetypeinfo") for snapshot in new.snapshots):
             lacks.append("no pagetypeinfo at all: a replay's start is estimated, and marked so")
         if len(new.snapshots) < 2:
@@ -244,6 +255,18 @@ def attach_state(
         meta["attached"]["lacks"] = lacks
         recordings.write_meta(partial, meta)
     return Attached(len(events), len(timed) + bool(copies), tuple(lacks))
+
+
+def _refuse_without_zoneinfo(snapshots: Sequence[Snapshot], named: Callable[[str], str]) -> None:
+    """Refuse state files of which none says what zones there are, and say why.
+
+    Raises:
+        UsageError: no snapshot has a zoneinfo that can be used.
+    """
+    if not any(snapshot.zoneinfo is not None for snapshot in snapshots):
+        problems = (snapshot.problems.get("zoneinfo") for snapshot in snapshots)
+        why = next(filter(None, problems), "")
+        raise UsageError(named(why) if why else f"no copy of zoneinfo can be used; {_NO_STATE}")
 
 
 def _meta_of(

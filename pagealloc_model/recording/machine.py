@@ -15,7 +15,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.proc.zoneinfo import PageSet, ZoneInfo
+from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, PageSet, ZoneInfo
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
@@ -293,7 +293,12 @@ def machine_from_zoneinfo(
 
     zoneinfo prints watermarks with the boost included (T12.3); it is taken off here. It does not
     say which CPU is on which node, nor how far nodes are apart, see `with_topology`.
+
+    Raises:
+        UsageError: memory lies beyond the page frames that the model numbers.
     """
+    if too_far := beyond_page_frames(zoneinfo):
+        raise UsageError(too_far)
     same = ("node", "name", "spanned", "present", "managed", "pagesets")
     zones = tuple(
         Zone(
@@ -313,6 +318,19 @@ def machine_from_zoneinfo(
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
     )
+
+
+def beyond_page_frames(zoneinfo: ZoneInfo) -> str:
+    """Why memory cannot be replayed by its addresses, "" if it can."""
+    for zone in zoneinfo.zones:
+        end = zone.end_pfn or 0
+        if zone.managed and end > END_OF_MEMORY:
+            return (
+                f"zone {zone.name} of node {zone.node} ends at page frame {end}, and a replay "
+                f"numbers them up to {END_OF_MEMORY} (8 TiB of 4 KiB pages, from address 0 on): "
+                "events and tables can be read, nothing can be replayed"
+            )
+    return ""
 
 
 GIB_PAGES = 1 << 18

@@ -17,6 +17,7 @@ from pagealloc_model.recording.proc.pages import BUDDY, SECTION
 from pagealloc_model.recording.recording import Recording, most_words
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
+from pagealloc_model.recording.trace.perf_arguments import SCOPES, WHOLE, recorded_scope
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
@@ -88,9 +89,8 @@ _ONLY_GROW = re.compile(
 )
 _OF_ONE_RUN = "take snapshots and events in one run, as pagealloc record does"
 _AFTER_BOOT = "wait until deferred initialisation is over, then record"
-_ONE_TASK = re.compile(r"^(-p|--pid|-t|--tid|-u|--uid|-G|--cgroup)")
-_ALL_CPUS = ("-a", "--all-cpus")
-_SOME_CPUS = ("-C", "--cpu")
+_ENOUGH = 100
+"""Events of a kind from which on it tells that none of them is of order 0, or of most CPUs."""
 _KERNEL_THREAD = re.compile(
     r"^(swapper|kworker|ksoftirqd|rcu_|kswapd|kcompactd|migration|khugepaged)"
 )
@@ -201,31 +201,56 @@ def lost_share(trace: Trace) -> float:
 
 
 def _scope(recording: Recording) -> _Found:
-    """System-wide or a task: by perf's arguments, else by whether kernel threads have events."""
+    """What was recorded, by perf's arguments, else by what events there are."""
     words = [str(word) for word in recording.meta.get("perf") or ()]
-    options = words[: words.index("--")] if "--" in words else words
     trace = recording.trace
-    level, line = USABLE, "all tasks of all CPUs, by perf's arguments"
-    if any(_ONE_TASK.match(word) for word in options) or (
-        options and not any(word in _ALL_CPUS or word in _SOME_CPUS for word in options)
-    ):
-        level, line = REFUSED, "single tasks, by perf's arguments"
-    elif any(word.startswith(_SOME_CPUS) for word in options):
-        level, line = REFUSED, "some CPUs, by perf's arguments"
-    elif not options:
-        threads = [np.unique(trace.pid[part]) for part in parts(len(trace))]
-        pids = np.unique(np.concatenate([np.zeros(0, np.int32), *threads])).tolist()
-        first, last = trace.span_ns
-        seconds, count = (last - first) / 1e9, count_of(len(pids), "thread")
-        if 0 in pids or any(_KERNEL_THREAD.match(trace.comms.get(pid, "")) for pid in pids):
-            line = "all tasks: threads of the kernel have events too"
-        elif seconds < _SHORT_S:
-            level = DOUBT
-            line = f"{count} in {seconds:.3f} s, too short to tell whether all"
-        else:
-            level, line = DOUBT, f"{count} in {seconds:.1f} s, none of the kernel's"
+    level, line = USABLE, ""
+    scope = recorded_scope(words, _nr_cpus(recording)) or trace.scope
+    if scope in SCOPES:
+        level, line = USABLE if scope == WHOLE else REFUSED, f"{scope}, by perf's arguments"
+    if level == USABLE and (missing := _missing_orders(trace)):
+        level, line = REFUSED, missing
+    if not line:
+        level, line = _scope_by_events(recording)
     todo = "" if level == USABLE else "record with perf record -a, or with pagealloc record"
     return level, line, todo
+
+
+def _nr_cpus(recording: Recording) -> int:
+    """CPUs online when recorded, 0 if unknown."""
+    return int(recording.meta.get("nr_cpus") or recording.trace.nr_cpus)
+
+
+def _missing_orders(trace: Trace) -> str:
+    """Why events were left out by their order: every machine allocates and frees single pages."""
+    for event, name in ((Event.ALLOC, "allocation"), (Event.FREE, "free")):
+        count = single = 0
+        for part in parts(len(trace)):
+            chosen = trace.event[part] == event
+            count += int(chosen.sum())
+            single += int((chosen & (trace.order[part] == 0)).sum())
+        if count >= _ENOUGH and not single:
+            return f"a part of the events: none of {count_of(count, name)} is of order 0"
+    return ""
+
+
+def _scope_by_events(recording: Recording) -> tuple[str, str]:
+    """System-wide or a part, by whether threads of the kernel, and most CPUs, have events."""
+    trace = recording.trace
+    threads = [np.unique(trace.pid[part]) for part in parts(len(trace))]
+    pids = np.unique(np.concatenate([np.zeros(0, np.int32), *threads])).tolist()
+    cpus = [np.unique(trace.cpu[part]) for part in parts(len(trace))]
+    cpus_seen = len(np.unique(np.concatenate([np.zeros(0, np.int16), *cpus])))
+    first, last = trace.span_ns
+    seconds, count = (last - first) / 1e9, count_of(len(pids), "thread")
+    nr_cpus = _nr_cpus(recording)
+    if 2 * cpus_seen <= nr_cpus and len(trace) >= _ENOUGH * nr_cpus:
+        return DOUBT, f"events of {cpus_seen} of {nr_cpus} CPUs: perhaps the others were left out"
+    if 0 in pids or any(_KERNEL_THREAD.match(trace.comms.get(pid, "")) for pid in pids):
+        return USABLE, "all tasks: threads of the kernel have events too"
+    if seconds < _SHORT_S:
+        return DOUBT, f"{count} in {seconds:.3f} s, too short to tell whether all"
+    return DOUBT, f"{count} in {seconds:.1f} s, none of the kernel's"
 
 
 def _page_frames(trace: Trace, usable: _Usable) -> _Found:
@@ -320,7 +345,7 @@ def _sizes(recording: Recording, usable: _Usable) -> _Found:
     if 0 < total < managed * (1 - _SAME_SIZE):
         odd.append(f"meminfo has {total} pages, zoneinfo {managed} managed ones")
     cpus = max((lists.cpu + 1 for zone in zones for lists in zone.pagesets), default=0)
-    nr_cpus = recording.meta.get("nr_cpus") or recording.trace.nr_cpus
+    nr_cpus = _nr_cpus(recording)
     if nr_cpus and cpus and nr_cpus > cpus:
         odd.append(f"{nr_cpus} CPUs, but zoneinfo lists {cpus}")
     spans = {(zone.node, zone.name): zone.spanned for zone in zones}

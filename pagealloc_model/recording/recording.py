@@ -336,11 +336,7 @@ def open_recording(path: str | Path) -> Recording:
         return Recording(path=place, name=as_name(name), event_file=given(place))
     event_file = event_files.event_file_of(place)
     if event_file is None:
-        raise RecordingError(
-            place,
-            f"is a directory without {event_files.EVENT_FILE}",
-            todo="give a recording's directory or an event file",
-        )
+        raise RecordingError(place, *_what_else(place))
     snapshots, left_alone = snapshots_of(place)
     if event_file != place:
         known = {*event_files.EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
@@ -362,6 +358,24 @@ def open_recording(path: str | Path) -> Recording:
         meta=read_meta(place / META_FILE),
         snapshots=snapshots,
         left_alone=tuple(as_name(line, LONGEST_TEXT) for line in left_alone),
+    )
+
+
+def _what_else(directory: Path) -> tuple[str]:
+    """What a directory without an event file is, and what can be done with it."""
+    with suppress(OSError):
+        names = {entry.name for entry in directory.iterdir()}
+        if "data" in names and any(name.startswith("data.") for name in names):
+            return ("was recorded with perf record --threads; record without it",)
+        has_snapshots = any(name.isdigit() for name in names) or SNAPSHOT_DIRECTORY in names
+        if names & {"zoneinfo", "buddyinfo", "pagetypeinfo"} or has_snapshots:
+            return (
+                "holds copies of /proc and no events; join it with a trace by pagealloc attach, "
+                "or ask pagealloc explain",
+            )
+    return (
+        f"is a directory without {event_files.EVENT_FILE}; give a recording's directory or an "
+        "event file",
     )
 
 

@@ -155,7 +155,7 @@ def test_what_cannot_be_attached_is_refused(whole: Path, zoneinfo: Path, tmp_pat
     with pytest.raises(RecordingError, match="cannot be read"):
         attach_state(trace, target, **{**with_files, "files": {"zoneinfo": empty / "none"}})
     zoneinfo.write_text("what is this")
-    with pytest.raises(UsageError, match="no copy of zoneinfo can be used"):
+    with pytest.raises(UsageError, match="zoneinfo: line 1: comes before any"):
         attach_state(trace, target, **with_files)
     assert not target.exists()
 

@@ -85,7 +85,7 @@ class ZoneInfo:
 NR_CPUS_MAX = 8192
 """CPUs of the largest kernel configuration."""
 END_OF_MEMORY = 1 << 31
-"""Page frames that the model can number: 8 TiB of 4 KiB pages."""
+"""Page frames that the model can number: 8 TiB of 4 KiB pages, from address 0 on."""
 LARGEST_ORDER = 14
 _DIGITS = 20
 _NODE_ZONE = re.compile(r"^Node\s+(\d{1,4}),\s+zone\s+(\w+)(.*)")
@@ -228,9 +228,8 @@ def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) 
 
 def _impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
     """Values of a zone that no kernel prints: batch and limits come from its pages (S4.2)."""
-    end = (zone.start_pfn or 0) + zone.spanned
-    if end > END_OF_MEMORY:
-        yield f"ends at page frame {end}, the model knows memory up to {END_OF_MEMORY}"
+    if zone.spanned > END_OF_MEMORY:
+        yield f"spans {zone.spanned} page frames, the model knows {END_OF_MEMORY} at most"
     for name, other in (("managed", "present"), ("present", "spanned"), ("free", "present")):
         value, bound = getattr(zone, name), getattr(zone, other)
         if value > bound:

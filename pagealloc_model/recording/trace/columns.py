@@ -180,6 +180,7 @@ class Trace(Memo):
         release: kernel release named in the file, "" if it names none.
         nr_cpus: CPUs online when recorded, 0 if unknown.
         clock: "monotonic", "perf" or another clock's name, "" if unknown.
+        scope: of `perf_arguments.SCOPES`, by perf's command line; "" if the source has none.
         notes: what the source held or lacked that the columns do not show, one line each.
         sampled: events for each one recorded, by the name of the event, of those that perf sampled
             (`-c`); 0 where that varies (`-F`). Nothing that needs every event can be told then.
@@ -207,6 +208,7 @@ class Trace(Memo):
     release: str = ""
     nr_cpus: int = 0
     clock: str = ""
+    scope: str = ""
     notes: tuple[str, ...] = ()
     sampled: Mapping[str, int] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace import perf_file
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import TracepointFormat, gfp_bits_from_print_fmt
+from pagealloc_model.recording.trace.perf_arguments import recorded_scope
 from pagealloc_model.recording.trace.side_tables import Collected, Window, events_between
 
 RECORDING_COMMAND = "perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e kmem:mm_page_free"
@@ -262,6 +263,7 @@ class _Reader:
             release=file.release,
             nr_cpus=file.nr_cpus,
             clock=perf_file.clock_name(file.attrs),
+            scope=recorded_scope(file.command_line, file.nr_cpus),
             sampled=sampled_events(file.attrs, event_names),
         )
         return trace if self._cut_at is None else self._certain_part(trace, certain_ns)

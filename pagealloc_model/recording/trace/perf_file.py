@@ -29,6 +29,10 @@ _LITTLE_ENDIAN = "only little-endian recordings can be read"
 _PIPE_HEADER_SIZE = 16
 _SMALLEST_ATTR, _LARGEST_ATTR = 64, 4096
 _CLOCK_MONOTONIC = 1
+_MOST_WORDS = 1 << 16
+_FIRST_OF_SIMPLEPERF = 128
+"""Header features from here on are Android's simpleperf's own."""
+RECORD_TRACEPOINTS = "record tracepoints, such as -e kmem:mm_page_alloc -e kmem:mm_page_free"
 
 
 class Feature(IntEnum):
@@ -37,6 +41,7 @@ class Feature(IntEnum):
     TRACING_DATA = 1
     OSRELEASE = 4
     NRCPUS = 7
+    CMDLINE = 11
     EVENT_DESC = 12
     COMPRESSED = 27
 
@@ -124,6 +129,19 @@ class PerfFile:
         data = self.feature(Feature.NRCPUS)
         return int(struct.unpack_from("<4xI", data)[0]) if len(data) >= 8 else 0
 
+    @property
+    def command_line(self) -> tuple[str, ...]:
+        """The words that perf was called with, none if the file does not say."""
+        data, words, position = self.feature(Feature.CMDLINE), [], 4
+        for _ in range(min(int.from_bytes(data[:4], "little"), _MOST_WORDS)):
+            length = int.from_bytes(data[position : position + 4], "little")
+            word = data[position + 4 : position + 4 + length]
+            if len(word) < length or not length:
+                break
+            words.append(word.split(b"\0", 1)[0].decode("utf-8", "replace"))
+            position += 4 + length
+        return tuple(words)
+
 
 def _bytes_of(content: np.ndarray, section: Section) -> bytes:
     return content[section.offset : section.offset + section.size].tobytes()
@@ -163,13 +181,22 @@ class _Header:
         (entry_size,) = self._unpack("<Q", 16)
         attr_size, table, records = entry_size - 16, self._section(24), self._section(40)
         feature_bits = int.from_bytes(self._bytes(72, FEATURE_BITS // 8), "little")
+        never_finished = RecordingError(
+            self._path,
+            "was never finished: perf was killed before it wrote what the events mean",
+            offset=48,
+            todo="record again, and end perf with Ctrl-C",
+        )
         if not records.size and not feature_bits:
-            what = "was never finished: perf was killed before it wrote what the events mean"
-            todo = "record again, and end perf with Ctrl-C"
-            raise RecordingError(self._path, what, offset=48, todo=todo)
+            raise never_finished
         numbers = [number for number in range(FEATURE_BITS) if feature_bits >> number & 1]
         behind = records.offset + records.size
-        features = {n: self._section(behind + 16 * place) for place, n in enumerate(numbers)}
+        try:
+            features = {n: self._section(behind + 16 * place) for place, n in enumerate(numbers)}
+        except RecordingError:
+            if not records.size:  # events lie where the sections' places should
+                raise never_finished from None
+            raise
         if not _SMALLEST_ATTR <= attr_size <= _LARGEST_ATTR:
             raise self._bad(f"attribute size {attr_size} is impossible", 16)
         if table.size == 0 or table.size % entry_size:
@@ -191,12 +218,14 @@ class _Header:
         attrs: list[EventAttr] = []
         features: dict[int, Section] = {}
         position, end = _PIPE_HEADER_SIZE, len(self._content)
+        is_described = False
         while position + RECORD_HEADER_SIZE <= end:
             kind, size = self._unpack("<IxxH", position)
             if size < RECORD_HEADER_SIZE:
                 raise self._bad("a record has an impossible size", position)
             after = position + size
             if kind in _FIRST_EVENTS or after > end:
+                is_described = kind in _FIRST_EVENTS
                 break
             try:
                 if kind == _HEADER_ATTR:
@@ -219,7 +248,8 @@ class _Header:
             except (ValueError, struct.error) as error:
                 raise self._bad(str(error), position) from None
             position = after
-        if not attrs or Feature.TRACING_DATA not in features:
+        needs_formats = not is_described or any(attr.type == TRACEPOINT for attr in attrs)
+        if not attrs or (needs_formats and Feature.TRACING_DATA not in features):
             raise self._bad("cut short: it ends before its events are described", end)
         return Section(_PIPE_HEADER_SIZE, end - _PIPE_HEADER_SIZE), features, attrs
 
@@ -282,8 +312,10 @@ def open_perf_file(path: str | Path) -> PerfFile:
             attrs = [attr if attr.ids else replace(attr, ids=ids) for attr, ids in pairs]
     section = features.get(Feature.TRACING_DATA)
     if section is None:
-        todo = "record tracepoints, such as -e kmem:mm_page_alloc"
-        raise RecordingError(path, "has no tracepoint format data", todo=todo)
+        what, todo = "has no tracepoint format data", RECORD_TRACEPOINTS
+        if any(number >= _FIRST_OF_SIMPLEPERF for number in features):
+            what, todo = "is a recording of simpleperf, which is not read", "record with perf"
+        raise RecordingError(path, what, todo=todo)
     try:
         big_endian, texts = tracing_data(_bytes_of(content, section))
         formats = [parse_format(system, text.decode("latin-1")) for system, text in texts]

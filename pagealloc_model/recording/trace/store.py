@@ -42,7 +42,7 @@ STORE_VERSION = 1
 HEADER_KEY = b"pagealloc_model"
 
 _CALLCHAINS, _COMMS, _LOSSES, _TABLES = "callchains", "comms", "losses", "tables"
-_THREAD_NAMES, _SAMPLED = "thread_names", "sampled"
+_THREAD_NAMES, _SAMPLED, _SCOPE = "thread_names", "sampled", "scope"
 _LOSS_COLUMNS = ("cpu", "start_ns", "end_ns", "count")
 _HEADER_KEYS = frozenset(
     ("package", "written_at", "source", "compressed", "lengths", "trace", "losses_at_end")
@@ -54,6 +54,7 @@ _PLAIN_FIELDS = (
     "release",
     "nr_cpus",
     "clock",
+    _SCOPE,
     "notes",
     _SAMPLED,
 )
@@ -70,6 +71,7 @@ _KINDS: dict[str, Any] = {
         "release": str,
         "nr_cpus": int,
         "clock": str,
+        _SCOPE: str,
         "notes": [str],
         _SAMPLED: {"": int},
     },
@@ -197,10 +199,11 @@ class _Store:
         if odd := header.keys() ^ _HEADER_KEYS:
             raise ValueError(f"its header is damaged ({', '.join(sorted(odd))})")
         self.source = StoreSource(**header["source"]) if header["source"] else None
-        # an older store is of a recording with every event
-        if header["trace"].keys() | {_SAMPLED} != set(_PLAIN_FIELDS):
+        # an older store is of a recording with every event, and does not say of what
+        if header["trace"].keys() | {_SAMPLED, _SCOPE} != set(_PLAIN_FIELDS):
             raise ValueError("its header lacks a part")
         header["trace"].setdefault(_SAMPLED, {})
+        header["trace"].setdefault(_SCOPE, "")
         if not _is_of(header, _KINDS) or (self.source and not _is_of(header["source"], _SOURCE)):
             raise ValueError("its header holds a value of another kind")
         if sum(header["lengths"].values()) > most_unpacked(self._path):

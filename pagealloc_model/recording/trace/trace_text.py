@@ -543,6 +543,9 @@ class _TextReader(ScriptReader):
 
 
 _UNPACK = "unpack it, and give the recording's directory"
+_JOIN = (
+    "join it with a trace by pagealloc attach, or put it into a directory and ask pagealloc explain"
+)
 _TAR, _TAR_PLACE = b"ustar", 257
 _KINDS = (
     (b"PK\x03\x04", "is a zip archive", _UNPACK),
@@ -550,7 +553,14 @@ _KINDS = (
     (b"\xfe\xff", "is UTF-16 text", "save it as UTF-8, or give the perf.data itself"),
     (b"\x7fELF", "is a program", "give what perf record wrote"),
     (b"PAR1", "is a Parquet table", "give what it was made from"),
+    (b"BZh", "is packed by bzip2", "unpack it (perf archive makes .tar.bz2 of symbols, no events)"),
+    (b"Page block order:", "is a copy of /proc/pagetypeinfo", _JOIN),
 )
+_COPIES = (
+    (re.compile(rb"Node +\d{1,4}, zone +\w{1,20}(?: +\d{1,12}){4,16} *\n"), "buddyinfo"),
+    (re.compile(rb"Node +\d{1,4}, zone +\w{1,20} *\n"), "zoneinfo"),
+)
+_FAILURE = re.compile(rb"page allocation failure|invoked oom-killer|Mem-Info:")
 
 
 def refuse_foreign(path: Path) -> None:
@@ -559,6 +569,12 @@ def refuse_foreign(path: Path) -> None:
     for magic, what, todo in _KINDS:
         if begins.startswith(magic):
             raise RecordingError(path, what, todo=todo)
+    for pattern, name in _COPIES:
+        if pattern.match(begins):
+            raise RecordingError(path, f"is a copy of /proc/{name}", todo=_JOIN)
+    if _FAILURE.search(begins):
+        what = "is a log with a failed allocation, not a trace"
+        raise RecordingError(path, what, todo=f"pagealloc explain {path.name} says why it failed")
     if begins[_TAR_PLACE : _TAR_PLACE + len(_TAR)] == _TAR:
         raise RecordingError(path, "is a tar archive", todo=_UNPACK)
     if not begins.strip(b"\0"):

@@ -69,6 +69,7 @@ def rich_trace(rows: int = 10) -> Trace:
         nr_cpus=4,
         clock="monotonic",
         notes=("something is odd",),
+        scope="some CPUs",
         sampled={"kmem:mm_page_free": 7},
     )
 
