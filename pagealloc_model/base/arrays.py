@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.errors import RecordingError, UsageError
 
 ROWS_IN_MEMORY = 1 << 24
 """Up to so many events, what is made of them, some 100 bytes an event, lies in memory."""
@@ -28,6 +30,52 @@ BINS_WANTED = 200
 
 NewArray = Callable[[int | tuple[int, ...], npt.DTypeLike], np.ndarray]
 """Called with shape and type; makes an array whose content is undefined."""
+
+
+MEMORY_VARIABLE = "PAGEALLOC_MEMORY"
+"""Memory that one run may take, such as 64G; without it what the system says is available."""
+_ALWAYS_TAKEN = 1 << 30
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def refuse_beyond_memory(needed: int, what: str) -> None:
+    """A UsageError if so many bytes are more than a run may take; up to 1 GiB is always taken.
+
+    Args:
+        needed: estimate of what is going to be resident.
+        what: what needs it, the beginning of the error's line.
+    """
+    if needed <= _ALWAYS_TAKEN:
+        return
+    given = os.environ.get(MEMORY_VARIABLE, "")
+    if given:
+        size = re.fullmatch(r"(\d{1,15})([KMGT]?)", given.strip().upper())
+        if size is None:
+            raise UsageError(f"{MEMORY_VARIABLE}={given} is no amount of memory, such as 64G")
+        most, words = int(size[1]) * _UNITS[size[2]], f"{MEMORY_VARIABLE} allows"
+    else:
+        most, words = _available_bytes(), "are free"
+    if needed > most:
+        raise UsageError(
+            f"{what} takes about {needed / (1 << 30):,.1f} GiB of memory, more than the "
+            f"{most / (1 << 30):,.1f} GiB that {words}; set {MEMORY_VARIABLE} (such as "
+            f"{-(-needed >> 30)}G) to take it all the same"
+        )
+
+
+def _available_bytes() -> int:
+    """MemAvailable, or what a control group leaves if that is less."""
+    most = sys.maxsize
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        most = int(line.split()[1]) << 10
+    with suppress(OSError, ValueError, IndexError):
+        group = Path("/proc/self/cgroup").read_text().rsplit("::", 1)[1].strip().lstrip("/")
+        place = Path("/sys/fs/cgroup") / group
+        limit, taken = ((place / f"memory.{name}").read_text() for name in ("max", "current"))
+        most = min(most, max(int(limit) - int(taken), 0))
+    return most
 
 
 def in_memory(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:

@@ -33,10 +33,15 @@ from pagealloc_model.numbers.loss_windows import (
 )
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
+from pagealloc_model.predicted.prepared import VALIDATION_BYTES, refuse_large
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.provenance import long_gap
-from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
+from pagealloc_model.recording.recorded_machine import (
+    missing_topology,
+    recorded_machine,
+    start_snapshots,
+)
 
 if TYPE_CHECKING:
     from pagealloc_model.diagnosis.budget import Budget
@@ -220,6 +225,7 @@ def validate(
         RecordingError: a file of the recording cannot be read.
     """
     refuse_if_lossy(recording)
+    refuse_large(recording, recorded_machine(recording), "a validation", VALIDATION_BYTES)
     options = {"rules": rules, "assumptions": assumptions, "seed": seed}
     predicted = predicted or replay(recording, **options, progress=progress, cancel=cancel)
     with progress_bar.progress(

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.allocator.state import with_pressure
+from pagealloc_model.base.arrays import refuse_beyond_memory
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.measured.rules import recorded_rules
@@ -147,12 +148,25 @@ def recorded_demand(recording: Recording) -> Demand:
     """
     refuse_sampled(recording.trace)
     start = _Start(recording, Assumptions())
+    refuse_large(recording, start.machine, "what is known of its start", KNOWN_BYTES)
     files = start.files(heeds_parts=False)
     if not files.known:
         return prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
     demand = start.demand(Assumptions())
     types = gather_evidence(start.machine, demand, start.counts(), files).block_types
     return grown_demand(start.machine, demand, np.where(types == NO_MEMORY, NO_MEMORY, 0))
+
+
+KNOWN_BYTES, REPLAY_BYTES, VALIDATION_BYTES = 24, 49, 127
+"""Resident bytes for each page frame that a recording's zones claim, of what is known of its start,
+a replay and a validation: by the peaks with zones of 16 and of 128 GiB."""
+
+
+def refuse_large(recording: Recording, machine: Machine, what: str, bytes_each: int) -> None:
+    """A UsageError if this machine has not the memory for what a recording's zones claim."""
+    needed = machine.end_pfn * bytes_each
+    about = f"{recording.path}: its zones have {machine.end_pfn:,} page frames: {what}"
+    refuse_beyond_memory(needed, about)
 
 
 class _Start:
@@ -203,6 +217,7 @@ class _Start:
     def prepared(self, rules: KernelRules) -> Prepared:
         """All that a replay needs; of an elastic one also LRU lists, and daemons at work."""
         recording, assumptions, seed = self._recording, self._assumptions, self._seed
+        refuse_large(recording, self.machine, "a replay", REPLAY_BYTES)
         is_empty, is_elastic = assumptions.start == "empty", assumptions.reclaim == "elastic"
         literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
         if is_empty:

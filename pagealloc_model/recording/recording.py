@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,7 @@ class Recording(Memo):
         meta: content of meta.json, {} without one; unknown keys are kept.
         snapshots: the machine's state files in time order, parsed at access.
         left_alone: what else lies in the directory and is not read, one line each.
+        identities: of each file when the recording was opened, see `refuse_changed`.
     """
 
     path: Path
@@ -90,6 +91,7 @@ class Recording(Memo):
     meta: Mapping[str, Any] = field(default_factory=dict)
     snapshots: tuple[Snapshot, ...] = ()
     left_alone: tuple[str, ...] = ()
+    identities: Mapping[Path, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return f"<Recording {self.name} of {self.path}>"
@@ -242,7 +244,19 @@ class Recording(Memo):
 
             if (source := store_source(self.event_file)) is not None:
                 return source.sha256
-        return event_files.digest_of(self.event_file)
+        digest = event_files.digest_of(self.event_file)
+        self.refuse_changed()
+        return digest
+
+    def refuse_changed(self) -> None:
+        """A RecordingError if a file is another one than when the recording was opened.
+
+        What was read since then, and what is read now, may be of two recordings.
+        """
+        for path, identity in self.identities.items():
+            if _identity(path) != identity:
+                what = "was changed or exchanged since the recording was opened"
+                raise RecordingError(path, what, todo="open the recording again")
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
@@ -333,7 +347,9 @@ def open_recording(path: str | Path) -> Recording:
         # A bare perf.data is named after its directory, other files after themselves.
         file = place.resolve()
         name = file.parent.name if file.name in event_files.EVENT_FILES else file.name
-        return Recording(path=place, name=as_name(name), event_file=given(place))
+        file = given(place)
+        identities = {file: _identity(file)}
+        return Recording(path=place, name=as_name(name), event_file=file, identities=identities)
     event_file = event_files.event_file_of(place)
     if event_file is None:
         raise RecordingError(place, *_what_else(place))
@@ -351,7 +367,7 @@ def open_recording(path: str | Path) -> Recording:
             names = ", ".join(others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
             lines.append(f"{names}: no part of a recording; left alone")
         left_alone = (*lines, *left_alone)
-    return Recording(
+    recording = Recording(
         path=place,
         name=as_name(place.resolve().name),
         event_file=event_file,
@@ -359,6 +375,17 @@ def open_recording(path: str | Path) -> Recording:
         snapshots=snapshots,
         left_alone=tuple(as_name(line, LONGEST_TEXT) for line in left_alone),
     )
+    read = (*event_files.event_files_of(event_file), *files_of(recording))
+    return replace(recording, identities={path: _identity(path) for path in read})
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """What a file cannot keep when its content changes, or another file takes its place."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _what_else(directory: Path) -> tuple[str]:

@@ -39,7 +39,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.predicted.replay import Cancelled
-from pagealloc_model.recording.event_files import event_file_of, event_files_of
+from pagealloc_model.recording.event_files import digest_of, event_file_of, event_files_of
 from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.sweeps.design import Settings
 from pagealloc_model.sweeps.metrics import Row, replay_metrics
@@ -120,6 +120,7 @@ def replayed_point(
 ) -> Numbers:
     """Replay a recording and keep the numbers; raises what `replay` does."""
     replay = settings.replayed(recording, cancel)
+    recording.refuse_changed()
     assumed = dict(vars(replay.assumptions))
     elastic = vars(assumed.pop("elastic")) if replay.assumptions.reclaim == "elastic" else {}
     assumed |= {f"elastic.{name}": value for name, value in elastic.items()}
@@ -150,12 +151,19 @@ def model_fingerprint() -> str:
 
 
 def recording_digest(recording: Recording) -> str:
-    """SHA-256 of a recording's files: events, snapshots, page flags and settings."""
-    digest = hashlib.sha256(f"events {recording.sha256}\n".encode())
+    """SHA-256 of a recording's files: events, snapshots, page flags and settings.
+
+    It is of the bytes that lie there, whatever a columnar form says that it was made from.
+
+    Raises:
+        RecordingError: a file has changed since the recording was opened.
+    """
+    digest = hashlib.sha256(f"events {digest_of(recording.event_file)}\n".encode())
     for file in files_of(recording):
         with opened(file, below=recording.path) as content:
             hashed = hashlib.file_digest(content, "sha256").hexdigest()
         digest.update(f"{file.relative_to(recording.path).as_posix()} {hashed}\n".encode())
+    recording.refuse_changed()
     return digest.hexdigest()
 
 
@@ -287,7 +295,10 @@ class SweptRecording:
             return self.recording
         place = self.place
         if not is_address(place):
-            return open_recording(place)
+            recording = open_recording(place)
+            if recording_digest(recording) != self.digest:
+                raise RecordingError(place, "has changed since the sweep began", todo="sweep again")
+            return recording
         with _fetching:
             if place not in _fetched:
                 system, root, files = _stored(place)

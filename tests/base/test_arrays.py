@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base import arrays
-from pagealloc_model.base.arrays import Column
-from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.arrays import Column, refuse_beyond_memory
+from pagealloc_model.base.errors import RecordingError, UsageError
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -60,3 +60,19 @@ def test_no_room_on_disk_is_said_before_anything_is_written(
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(RecordingError, match="no room"):
         column.append(np.arange(200))
+
+
+def test_more_memory_than_there_is_is_refused_with_the_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PAGEALLOC_MEMORY", "2G")
+    refuse_beyond_memory(2 << 30, "it")
+    with pytest.raises(UsageError, match=r"it takes about 4.0 GiB .* 2.0 GiB .*such as 4G"):
+        refuse_beyond_memory(4 << 30, "it")
+    monkeypatch.setenv("PAGEALLOC_MEMORY", "lots")
+    with pytest.raises(UsageError, match="no amount of memory"):
+        refuse_beyond_memory(4 << 30, "it")
+    monkeypatch.delenv("PAGEALLOC_MEMORY")
+    with pytest.raises(UsageError, match="are free"):
+        refuse_beyond_memory(1 << 60, "it")
+    refuse_beyond_memory(1 << 29, "what is small is not looked at")
