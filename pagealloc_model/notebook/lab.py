@@ -16,8 +16,8 @@ SETTINGS = {
     }
 }
 """What users have not set themselves: Jupyter asks nothing over a notebook, and no other host."""
-EXTENSIONS = {"jupyterlab": True, "jupyter_server_terminals": True}
-"""Of the server: others read files or start programs of the working directory."""
+EXTENSIONS = {"jupyterlab": True, "jupyter_server_terminals": True, "jupyter_lsp": True}
+"""Of the server: others, such as Voila's, read files of the working directory."""
 
 
 def open_lab(notebook: Path, arguments: list[str], *, keeps_outputs: bool) -> None:
@@ -41,6 +41,8 @@ def open_lab(notebook: Path, arguments: list[str], *, keeps_outputs: bool) -> No
             f"--LabApp.app_settings_dir={own / 'settings'}",
             f"--LabApp.user_settings_dir={chosen_by_user}",
             f"--ServerApp.jpserver_extensions={EXTENSIONS}",
+            # language servers are programs that it would look for in the working directory
+            "--LanguageServerManager.autodetect=False",
         ]
         for owner, values in OVER_SOCKETS.items():
             words += [f"--{owner}.{name}={value}" for name, value in values.items()]
