@@ -68,8 +68,6 @@ IDENTITY = (
 
 Numbers = tuple[Row, dict[str, str | int]]
 """Metrics, and values for names in `PROVENANCE`."""
-Job = Callable[[Callable[[], bool]], Numbers]
-"""Makes a result; it is handed what says that it should stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,34 +397,21 @@ class Task:
 
 
 def records_by_threads(tasks: Sequence[Task], workers: int | None) -> Iterator[Record]:
-    """The tasks' records, in the order in which they are finished.
+    """The tasks' records, in the order in which they are finished; None: a thread a CPU.
 
     Memory holds one state for each worker, and as many recordings: tasks of one recording are next
-    to each other.
-    """
-    held = HeldRecordings(workers or len(os.sched_getaffinity(0)))
-
-    def point(task: Task, cancel: Callable[[], bool]) -> Numbers:
-        ready = held.ready(task.recording.digest, task.recording.opened, task.settings)
-        return replayed_point(ready, task.settings, cancel)
-
-    return records_of({task.key: partial(point, task) for task in tasks}, workers)
-
-
-def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]:
-    """Records of jobs by key, in the order in which they are finished; None: a thread a CPU.
-
-    When the iterator is closed, jobs that run are told to stop, and no other begins.
+    to each other. When the iterator is closed, points that run are told to stop, and no other
+    begins.
     """
     workers = len(os.sched_getaffinity(0)) if workers is None else workers
-    if workers < 1:
-        raise UsageError(f"{workers} workers: a sweep needs at least one")
-    stopped = Event()
+    held, stopped = HeldRecordings(workers), Event()
+
+    def point(task: Task) -> Numbers:
+        ready = held.ready(task.recording.digest, task.recording.opened, task.settings)
+        return replayed_point(ready, task.settings, stopped.is_set)
+
     with ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads:
-        futures = [
-            threads.submit(Record.of, key, partial(job, stopped.is_set))
-            for key, job in jobs.items()
-        ]
+        futures = [threads.submit(Record.of, task.key, partial(point, task)) for task in tasks]
         try:
             for future in as_completed(futures):
                 yield future.result()
