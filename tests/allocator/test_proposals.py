@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pagealloc_model.notebooks.studies.pcp_buddy.conservation import conserve, misplaced_pages
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import set_words
@@ -13,6 +12,7 @@ from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
+from tests.allocator.conservation import conserve, misplaced_pages
 from tests.allocator.small_state import one_zone
 
 

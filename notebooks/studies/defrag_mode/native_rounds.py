@@ -3,15 +3,13 @@
 `python notebooks/studies/defrag_mode/native_rounds.py` prints what ships:
 data/experiments/native_rounds, made by `pagealloc experiment native_rounds -o DIR` where faults may
 reclaim, and native_defrag, measured with another program of the same load where they may not. `DIR`
-prints what was measured there; `write DIR` puts it into data/, `predict DIR` prints what the model
-makes of its recordings of mode 0, a table of which is data/experiments/native_rounds/predicted.csv.
+prints what was measured there. predicted.csv in both holds the replays of recordings of mode 0.
 What was expected stands in data/experiments/native_rounds/registered.toml.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +19,7 @@ from pagealloc_model.notebooks.studies.others.shipped_data import shipped_data
 import pagealloc_model as pm
 from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
 from pagealloc_model.guests.runs import Run, kept_runs
-from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.numbers.statistics import change_interval, mean_interval
-from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
-from pagealloc_model.recording.recorded_machine import start_snapshots
 
 COUNTERS = (
     *("thp_fault_alloc", "thp_fault_fallback", "allocstall_movable", "allocstall_normal"),
@@ -97,27 +92,6 @@ def measured_rounds(directory: Path) -> pd.DataFrame:
         within = within.assign(mode=mode, run=run.repeat, round=within.index)
         tables.append(within[["mode", "run", "round", *counts]])
     return pd.concat(tables, ignore_index=True).astype(dict.fromkeys(COUNTERS, int))
-
-
-def predicted_rounds(recording: pm.Recording, seed: int) -> pd.DataFrame:
-    """Elastic replays of a run's recording under both modes: `COUNTERS` by mode and round.
-
-    As experiments have it, at the recorded cost of reclaim.
-    """
-    begins, tables = _begins(recording.path), []
-    own = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
-    own = with_recorded_survivors(own, recording)
-    taken = dict.fromkeys(("kswapd_as_recorded", "lru_as_recorded"), True)
-    own = replace(own, elastic=replace(own.elastic, **taken))
-    for mode in (0, 1):
-        policy = pm.Policy(defrag_mode=bool(mode))
-        counters = pm.replay(recording, policy, assumptions=own, seed=seed).vmstat
-        wide = counters.pivot_table(index="time_ns", columns="name", values="value")
-        nearest = abs(wide.index.to_numpy()[:, None] - begins).argmin(axis=0)
-        within = wide.iloc[nearest].reset_index(drop=True).diff().iloc[1:]
-        where = {"seed": seed, "mode": mode, "round": within.index}
-        tables.append(within.assign(**where)[[*where, *COUNTERS]])
-    return pd.concat(tables, ignore_index=True)
 
 
 def share(rounds: pd.DataFrame, by: list[str]) -> pd.Series:
@@ -266,24 +240,6 @@ def _pressure(recording: Path) -> tuple[list[int], list[float]]:
     return [file.stat().st_mtime_ns for file in files], totals
 
 
-def _begins(recording: Path) -> np.ndarray:
-    """When rounds began and the last one ended, ns of the recording's clock."""
-    read = [file.parent for file in recording.glob("snapshots/*/vmstat")]
-    apart = [(place / "vmstat").stat().st_mtime_ns - int(place.name) for place in read]
-    places = sorted((recording.parent / "rounds").glob("*.vmstat"), key=_number)
-    return np.array([place.stat().st_mtime_ns for place in places]) - int(np.median(apart))
-
-
-def _write(directory: Path) -> None:
-    """Put measured rounds and what ran into data/."""
-    measured_rounds(directory).to_csv(
-        _folder("native_rounds") / "rounds.csv", index=False, float_format="%.6g"
-    )
-    runs = pd.DataFrame([vars(run) for _, run in _runs(directory)])
-    runs = runs[["side", "repeat", "status", "seconds"]]
-    runs.to_csv(_folder("native_rounds") / "runs.csv", index=False)
-
-
 def _print(words: str, rounds: pd.DataFrame) -> None:
     print(f"{words}: huge-page faults served, percent, by round")
     print(share(rounds, ["mode", "run", "round"]).unstack().to_string(float_format="%.0f"))
@@ -298,18 +254,11 @@ def _print(words: str, rounds: pd.DataFrame) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Print shares by round and run, and mode 1 less mode 0; write and predict where asked to."""
-    if len(arguments) == 2 and arguments[0] == "write":
-        _write(Path(arguments[1]))
-    elif len(arguments) == 2 and arguments[0] == "predict":
-        for mode, run in _runs(Path(arguments[1])):
-            if not mode:
-                table = predicted_rounds(run.open(), seed=0)
-                print(table.assign(run=run.repeat).to_csv(index=False, float_format="%.6g"))
-    elif len(arguments) == 1:
+    """Print shares by round and run, and mode 1 less mode 0, as shipped or of a directory."""
+    if len(arguments) == 1:
         _print(arguments[0], measured_rounds(Path(arguments[0])))
     elif arguments:
-        raise pm.UsageError(f"{' '.join(arguments)}: write nothing, DIR, write DIR or predict DIR")
+        raise pm.UsageError(f"{' '.join(arguments)}: write nothing, or DIR")
     else:
         for words, name in (("madvise", "native_defrag"), ("always", "native_rounds")):
             rounds = shipped_rounds(name)

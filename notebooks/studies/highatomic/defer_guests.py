@@ -7,18 +7,9 @@ recordings the snapshots alone were kept. So each prediction is made from record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
-from pagealloc_model.notebooks.studies.highatomic.guest_reserve import (
-    reserve_over_time,
-    snapshots_in,
-)
 
-import pagealloc_model as pm
-from pagealloc_model.guests.experiment import predicted_values
 from pagealloc_model.numbers.statistics import change_interval, verdict
 
 MEASURED, PREDICTED = "measured", "predicted"
@@ -37,54 +28,6 @@ PAIRS: tuple[tuple[Side, Side], ...] = (
     ((MADVISE, GATE_ORDER), (DEFER, GATE_ORDER)),
     ((DEFER, 0), (DEFER, GATE_ORDER)),
 )
-
-
-def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, object]]:
-    """Events of each run, from its first snapshot to its last."""
-    for (defrag, gate), directories in sides.items():
-        for directory in directories:
-            last = reserve_over_time(snapshots_in(directory)).iloc[-1]
-            faults = last["thp_fault_alloc"] + last["thp_fault_fallback"]
-            yield _about(MEASURED, (defrag, gate), gate, directory) | {
-                "thp_success": last["thp_fault_alloc"] / faults,
-                "kcompactd_scanned": last["compact_daemon_migrate_scanned"],
-                "kswapd_scanned": last["pgscan_kswapd"],
-            }
-
-
-def predicted_rows(
-    madvised: Mapping[int, Iterable[Path]], cache: Path
-) -> Iterator[dict[str, object]]:
-    """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` or gate.
-
-    Args:
-        madvised: recordings by their gate's order.
-        cache: a directory where replays are kept.
-    """
-    for recorded, paths in madvised.items():
-        for path in paths:
-            recording = pm.open(path)
-            for defrag, gate in dict.fromkeys(
-                ((MADVISE, recorded), (DEFER, recorded), (DEFER, GATE_ORDER))
-            ):
-                changed: dict[str, object] = {}
-                if defrag != MADVISE:
-                    changed["thp_defrag"] = defrag
-                if gate != recorded:
-                    changed["highatomic_gate_order"] = gate
-                values, _ = predicted_values(recording, cache, "elastic", pm.Policy(**changed))
-                about = _about(PREDICTED, (defrag, gate), recorded, path)
-                yield about | {name: values[words] for name, words in QUANTITIES.items()}
-
-
-def _about(kind: str, side: Side, from_gate: int, directory: Path) -> dict[str, object]:
-    return {
-        "kind": kind,
-        "defrag": side[0],
-        "gate": side[1],
-        "from_gate": from_gate,
-        "run": directory.parent.name,
-    }
 
 
 def defer_changes(table: pd.DataFrame) -> pd.DataFrame:

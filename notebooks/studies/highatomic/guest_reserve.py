@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pandas as pd
 
-import pagealloc_model as pm
 from pagealloc_model.measured.measured import snapshot_tables
-from pagealloc_model.recording.recording import SNAPSHOT_DIRECTORY
 from pagealloc_model.recording.snapshot import Snapshot
 
 COUNTERS = (
@@ -24,18 +21,6 @@ MARK = 90
 """Proactive compaction begins above it at `compaction_proactiveness` 20 (S9.6)."""
 PAGES = 512
 """Of a pageblock, in the guests that ship."""
-
-
-def snapshots_in(directory: Path) -> list[Snapshot]:
-    """The snapshots of a recording, whether or not its events are there."""
-    folder = directory / SNAPSHOT_DIRECTORY
-    names = folder.iterdir() if folder.is_dir() else ()
-    states = [
-        Snapshot(time_ns=int(path.name), directory=path) for path in names if path.name.isdecimal()
-    ]
-    if not states:
-        raise pm.UsageError(f"{folder} has no snapshots; give the directory of a recording")
-    return sorted(states, key=lambda state: state.time_ns)
 
 
 def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
@@ -74,16 +59,6 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
         table[name] = [(value.get(name) or 0) - (values[0].get(name) or 0) for value in values]
     table["second"] = (table.index - table.index[0]) / 1e9
     return table.drop(columns=["in_pieces", "own"]).reset_index(drop=True)
-
-
-def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
-    """The reserve over time in several runs of an experiment."""
-    tables = [
-        reserve_over_time(snapshots_in(directory)).assign(run=name)
-        for name, directory in runs.items()
-    ]
-    table = pd.concat(tables, ignore_index=True)
-    return table[["run", *(name for name in table if name != "run")]]
 
 
 def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,29 +1,21 @@
 """Pageblock ownership against mainline: traffic at zone->lock, and what it costs elsewhere.
 
-Usage: python notebooks/studies/pcp_buddy/ownership.py
-       [traffic | cpus | purgers | options | pressure ...]
-       python notebooks/studies/pcp_buddy/ownership.py --conservation [OPERATIONS]
+Usage: python notebooks/studies/pcp_buddy/ownership.py [traffic | purgers | pressure ...]
 
-`traffic`: locks and phases on xfree and kbuild, and free memory after both. `cpus`: their streams
-repeated on more CPUs, as far as memory goes. `purgers`: many of 2 to 316 CPUs allocate, few free.
-`options`: every open choice alone, from one sweep, as tables for a mail and figures in
-ownership_options_*.html. `pressure`: elastic replays of highatomic_stock, and of unbatched72 where
-PAGEALLOC_RECORDINGS has it; beside each change how far other seeds carry mainline. Ownership runs
-with its default options. `--conservation`: random operations, 100 million unless told, after which
-no page may be lost or be in two places.
+`traffic`: locks and phases on xfree and kbuild, and free memory after both. `purgers`: many of 2 to
+316 CPUs allocate, few free. `pressure`: elastic replays of highatomic_stock, and of unbatched72
+where PAGEALLOC_RECORDINGS has it; beside each change how far other seeds carry mainline. Ownership
+runs with its default options.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
-from pagealloc_model.notebooks.studies.pcp_buddy.conservation import conserve
 from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
     OwnershipEffects,
     ownership_effects,
@@ -31,8 +23,6 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.policy import OwnershipOptions
-from pagealloc_model.sweeps import one_at_a_time
 
 RECORDINGS = ("xfree", "kbuild")
 CPUS = (2, 8, 32, 128, 316)
@@ -80,7 +70,6 @@ PRESSED = (
 """Counters shown of elastic replays."""
 SEEDS = 4
 """Elastic replays of mainline whose draws differ: what is within their spread is no effect."""
-CHUNK = 200_000
 
 
 def traffic(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
@@ -110,25 +99,6 @@ def summary() -> pd.DataFrame:
 
 def _effects_of_recording(recording: pm.Recording) -> tuple[OwnershipEffects, OwnershipEffects]:
     return ownership_effects(pm.replay(recording)), ownership_effects(pm.replay(recording, OWNED))
-
-
-def cpus(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
-    """Ownership as a share of mainline on more CPUs, with as much memory as was recorded.
-
-    Numbers of CPUs whose streams need more memory than that are left out.
-    """
-    rows = []
-    for name in recordings:
-        recording = pm.open(name)
-        rules = pm.replay(recording).rules
-        for count in CPUS:
-            try:
-                scenario = pm.synthetic.scaled_up(recording, count, rules=rules)
-            except pm.UsageError as error:
-                print(f"{name} on {count} CPUs: {error}")
-                break
-            rows.append(_share_row(name, scenario, rules.name))
-    return pd.DataFrame(rows)
 
 
 def purgers() -> pd.DataFrame:
@@ -170,27 +140,6 @@ def _share(row: pd.Series) -> float:
     return row["patch"] / row["base"] if row["base"] else float("nan")
 
 
-def options(recording: str = "xfree") -> str:
-    """Traffic and fragmentation as every open choice alone moves them: tables for a mail."""
-    vary = {f"ownership.{part.name}": _values(part.metadata) for part in fields(OwnershipOptions)}
-    result = pm.sweep([recording], one_at_a_time(vary), policy=OWNED)
-    texts = []
-    for metric in ("zone_lock_acquisitions", "zone_lock_hold_ns", "unusable_index_pageblock"):
-        effect = result.sensitivity(metric)
-        effect.figure().write_html(f"ownership_options_{metric}.html")
-        texts.append(effect.to_text(width=72))
-    return "\n".join(texts)
-
-
-def _values(about: dict[str, object]) -> list[object]:
-    """Every value of a switch or choice; some of a number."""
-    if about["kind"] == "choice":
-        return list(about["choices"])
-    if about["kind"] == "bool":
-        return [False, True]
-    return {1000: [0, 10, 50], 10: [10, 3, 0]}.get(about["maximum"], [0, 1, 8, 64])
-
-
 def pressure() -> pd.DataFrame:
     """Counters of elastic replays: mainline, ownership, the change, and other seeds' largest."""
     folder = os.environ.get("PAGEALLOC_RECORDINGS")
@@ -224,41 +173,13 @@ def _pressed_counters(recording: pm.Recording, policy: pm.Policy, seed: int) -> 
     return last.set_index("name")["value"].reindex(list(PRESSED))
 
 
-def conservation(operations: int) -> str:
-    """Random operations with every option at its default and at each other value in turn."""
-    policies = [OWNED, OWNED.changed_by(pm.Policy.parse(["ownership.fit_test=always"]))]
-    for option in fields(OwnershipOptions):
-        for value in _values(option.metadata)[:3]:
-            changed = {f"ownership.{option.name}": value, "ownership.fit_test": "always"}
-            policies.append(OWNED.changed_by(pm.Policy.from_settings(changed)))
-    begun = time.monotonic()
-    done = checks = 0
-    share = -(-operations // len(policies))
-    for seed, policy in enumerate(policies):
-        count = min(share, operations - done)
-        result = conserve(policy, operations=count, chunk=min(CHUNK, max(count, 1)), seed=seed)
-        done, checks = done + result.operations, checks + result.checks
-        if result.broken:
-            return f"BROKEN after {done} operations under {policy}: {result.broken[0]}"
-    seconds = time.monotonic() - begun
-    return (
-        f"{done} random operations under {len(policies)} policies in {seconds:.0f} s: every page "
-        f"in one place, and all invariants kept, at each of {checks} checks"
-    )
-
-
 PARTS: dict[str, Callable[[], object]] = {
     "traffic": lambda: traffic().to_string(),
-    "cpus": lambda: cpus().to_string(),
     "purgers": lambda: purgers().to_string(),
-    "options": options,
     "pressure": lambda: pressure().to_string(),
 }
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--conservation"]:
-        print(conservation(int(sys.argv[2]) if len(sys.argv) > 2 else 100_000_000))
-    else:
-        for part in sys.argv[1:] or PARTS:
-            print(PARTS[part]())
+    for part in sys.argv[1:] or PARTS:
+        print(PARTS[part]())

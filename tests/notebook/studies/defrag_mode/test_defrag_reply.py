@@ -186,25 +186,12 @@ def test_a_measured_change_is_judged_by_what_was_registered() -> None:
         assert (row["direction"], row["within"], row["nearer"]) == wanted
 
 
-def test_guests_with_and_without_the_cap_are_read_and_compared(tmp_path: Path) -> None:
-    for gap, mode, boot, served in (
-        *(("capped", 1, boot, 10 + boot) for boot in (1, 2, 3)),
-        *(("uncapped", 1, boot, 50 + boot) for boot in (1, 2, 3)),
-    ):
-        folder = tmp_path / f"{gap}-small-{mode}-{boot}"
-        folder.mkdir()
-        (folder / "job.log").write_text(
-            "5120\n== 1\n1.0 2.0\nthp_fault_alloc 7\n"
-            "== 2\nthp_fault_alloc 100\nthp_fault_fallback 0\ncompact_fail 1\n"
-            f"== end\nthp_fault_alloc {100 + served}\nthp_fault_fallback {100 - served}\n"
-            f"compact_fail 4\nallocstall_normal {boot}\n"
-        )
-    (tmp_path / "capped-small-0-1").mkdir()
-    (tmp_path / "capped-small-0-1" / "job.log").write_text("== 1\nthp_fault_alloc 1\n")
-    boots = gap_guests.measured(tmp_path)
-    assert len(boots) == 6
-    assert boots["served"].to_list() == [11, 12, 13, 51, 52, 53]
-    assert set(boots["compact_fail"]) == {3}
+def test_guests_with_and_without_the_cap_are_read_and_compared() -> None:
+    boots = pd.DataFrame(
+        {"gap": ["capped"] * 3 + ["uncapped"] * 3, "min_free": "small", "mode": 1}
+        | dict.fromkeys(gap_guests.QUANTITIES, 3.0)
+        | {"served": [11.0, 12, 13, 51, 52, 53]}
+    )
     replays = boots.assign(seed=0, served=[10] * 3 + [51] * 3)
     row = gap_guests.comparisons(boots, replays).set_index("quantity").loc["served"]
     assert (row["change"], row["at"]) == ("gap capped to uncapped", 1)

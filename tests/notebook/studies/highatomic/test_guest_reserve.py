@@ -1,9 +1,6 @@
-"""The reserve in guests from snapshots alone, guests under `defer`, and what ships of them."""
+"""The reserve in guests by snapshot, guests under `defer`, and what ships of them."""
 
 from __future__ import annotations
-
-import shutil
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,48 +12,29 @@ from pagealloc_model.notebooks.studies.highatomic.defer_guests import (
     PREDICTED,
     QUANTITIES,
     defer_changes,
-    measured_rows,
 )
 from pagealloc_model.notebooks.studies.highatomic.gate_by_host_size import host_in, run_regions
 from pagealloc_model.notebooks.studies.highatomic.gate_map import BURST, IDLE
 from pagealloc_model.notebooks.studies.highatomic.guest_reserve import (
     reserve_by_run,
-    reserve_in_runs,
     reserve_over_time,
-    snapshots_in,
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import UsageError
 
 
-@pytest.fixture
-def without_events(tmp_path: Path) -> Path:
-    """A recording of which the snapshots alone are left."""
-    recording = tmp_path / "A1" / "recording"
-    recording.mkdir(parents=True)
-    shutil.copytree(pm.open("highatomic_stock").path / "snapshots", recording / "snapshots")
-    return recording
-
-
-def test_snapshots_tell_the_reserve_without_events(without_events: Path) -> None:
+def test_snapshots_tell_the_reserve() -> None:
     recording = pm.open("highatomic_stock")
-    table = reserve_in_runs({"A1": without_events})
-    assert set(table["run"]) == {"A1"}
+    table = reserve_over_time(recording.dated_snapshots)
     measured = recording.measure()
     reserve = measured.free_pages[measured.free_pages["migratetype"] == "HighAtomic"]
     small = reserve[reserve["order"] < 9].groupby("time_ns")["pages"].sum()
     assert table["partly_used"].to_list() == small.to_list()
     counted = measured.vmstat[measured.vmstat["name"] == "pgscan_kswapd"]["value"]
     assert table["pgscan_kswapd"].iloc[-1] == counted.iloc[-1] - counted.iloc[0]
-    zones = snapshots_in(without_events)[0].zoneinfo
+    zones = recording.dated_snapshots[0].zoneinfo
     assert zones is not None
     assert table["low_mark"].iloc[0] == sum(zone.low or 0 for zone in zones.zones if zone.managed)
-
-
-def test_a_directory_without_snapshots_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no snapshots"):
-        snapshots_in(tmp_path)
 
 
 def over_time(**columns: list[float]) -> pd.DataFrame:
@@ -124,13 +102,6 @@ def test_the_gate_under_defer_is_predicted_from_guests_without_it(
     assert gate["change"] == pytest.approx(0.3)
     assert gate["predicted"] == pytest.approx(predicted)
     assert gate["verdict"] == word
-
-
-def test_measured_rows_need_no_events(without_events: Path) -> None:
-    (row,) = measured_rows({(DEFER, 0): [without_events]})
-    last = reserve_over_time(snapshots_in(without_events)).iloc[-1]
-    assert row["run"] == "A1"
-    assert row["kswapd_scanned"] == last["pgscan_kswapd"]
 
 
 def test_the_merged_rule_halves_the_reserve_and_the_gate_leaves_none() -> None:
