@@ -21,6 +21,7 @@ from pagealloc_model.cli import (
     post,
     predictions,
     recordings,
+    stalls,
     sweeps,
     validation,
 )
@@ -47,6 +48,7 @@ COMMANDS = (
     predictions.add_compare,
     predictions.add_locks,
     predictions.add_stacks,
+    stalls.add_stalls,
     validation.add_judge,
     sweeps.add_sweep,
     sweeps.add_fleet,

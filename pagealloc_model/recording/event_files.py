@@ -39,6 +39,7 @@ def read_events(
     progress: Report | None = None,
     *,
     main_chains: bool = False,
+    needs_pages: bool = True,
 ) -> Trace:
     """The events of one file, or of a directory copied out of tracefs.
 
@@ -52,6 +53,7 @@ def read_events(
             perf.data or holds pages of the ring buffer; None: in memory.
         progress: called with the share done, 0 to 1.
         main_chains: make tables of those page-allocator events that carry call chains, too.
+        needs_pages: refuse a perf.data or text without page-allocator events.
 
     Raises:
         RecordingError: the file cannot be read as any of these.
@@ -68,7 +70,9 @@ def read_events(
     if begins.startswith((MAGIC, FOREIGN_MAGIC)):
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
-        return read_perf_data(path, directory, progress, main_chains=main_chains)
+        return read_perf_data(
+            path, directory, progress, main_chains=main_chains, needs_pages=needs_pages
+        )
     if begins.startswith(TRACING_MAGIC):
         from pagealloc_model.recording.trace.trace_dat import read_trace_dat
 
@@ -81,9 +85,9 @@ def read_events(
     )
 
     if is_trace_text(begins):
-        return read_trace_text(path, progress)
+        return read_trace_text(path, progress, needs_pages=needs_pages)
     refuse_foreign(path)
-    return read_perf_script(path, progress)
+    return read_perf_script(path, progress, needs_pages=needs_pages)
 
 
 def _is_copy_of_tracefs(path: Path) -> bool:

@@ -37,8 +37,8 @@ class AttrLayouts:
     gfp_bits: dict[str, int]
 
 
-def attr_layouts(file: perf_file.PerfFile) -> AttrLayouts:
-    """Lay out the samples of every attribute."""
+def attr_layouts(file: perf_file.PerfFile, *, needs_pages: bool = True) -> AttrLayouts:
+    """Lay out the samples of every attribute; without `needs_pages` any tracepoint will do."""
     offset = file.features[perf_file.Feature.TRACING_DATA].offset
     formats: list[TracepointFormat | None] = []
     for attr in file.attrs:
@@ -47,7 +47,7 @@ def attr_layouts(file: perf_file.PerfFile) -> AttrLayouts:
             what = f"has no format data for tracepoint number {attr.config}"
             raise RecordingError(file.path, what, offset=offset, todo=perf_file.RECORD_AGAIN)
     names = [tracepoint.event_name for tracepoint in formats if tracepoint]
-    problem = "" if _ALLOC in names else f"has no {_ALLOC} events"
+    problem = "" if _ALLOC in names or (names and not needs_pages) else f"has no {_ALLOC} events"
     for name in set(names):
         if not problem and names.count(name) > 1:
             what = f"recorded {name} more than once"
@@ -60,8 +60,8 @@ def attr_layouts(file: perf_file.PerfFile) -> AttrLayouts:
     ids = _id_table(file)
     try:
         table = np.array(list(map(at.layout_row, formats, file.attrs)))
-        alloc = next(form for form in formats if form and form.event_name == _ALLOC)
-        gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt)
+        alloc = next((form for form in formats if form and form.event_name == _ALLOC), None)
+        gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt) if alloc else {}
     except ValueError as error:
         todo = "this kernel's events are not supported"
         raise RecordingError(file.path, str(error), offset=offset, todo=todo) from None
@@ -174,8 +174,11 @@ def read_perf_data(
     progress: Report | None = None,
     *,
     main_chains: bool = False,
+    needs_pages: bool = True,
 ) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of a perf.data file (T1 to T8).
+
+    Without `needs_pages` other tracepoints alone will do.
 
     The file may be of either layout, a file's or a pipe's, its records zstd-compressed by perf,
     the whole packed by gzip, xz or zstd. Fields are found through the recording's own format
@@ -186,7 +189,7 @@ def read_perf_data(
     CPUs' are there, and a note that says so. A file's layout cannot be read without its end.
     """
     file = perf_file.open_perf_file(path)
-    layouts = attr_layouts(file)
+    layouts = attr_layouts(file, needs_pages=needs_pages)
     if main_chains:
         layouts.table[layouts.table[:, at.CALLCHAIN] > 0, at.NOTED] = 1
     return _Reader(file, layouts, directory, progress).read()

@@ -59,7 +59,7 @@ class EventRows:
 
         `columns_of` makes columns of an event's fields, in the order in which these came.
         """
-        rows = np.frombuffer(self.main, np.int64).reshape(-1, len(trace_columns.COLUMN_TYPES))
+        rows = np.array(self.main, np.int64).reshape(-1, len(trace_columns.COLUMN_TYPES))
         main_order = np.argsort(rows[:, 0], kind="stable")
         main = dict(zip(trace_columns.COLUMN_TYPES, rows[main_order].T, strict=True))
         tables: dict[str, Mapping[str, np.ndarray]] = {}
@@ -103,6 +103,7 @@ _LINES_PER_REPORT = 1 << 14
 _LONGEST_LINE, _MOST_SILENT = 1 << 14, 1 << 20
 _MOST_NAMED = 20
 _FEW = 4
+_STALLS = ("vmscan:mm_vmscan_direct_reclaim_", "compaction:mm_compaction_")
 RECORD_THESE = "record with -e kmem:mm_page_alloc -e kmem:mm_page_free"
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
@@ -135,14 +136,18 @@ _OUT_OF_RANGE = "has a field out of any kernel's range"
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
 
 
-def read_perf_script(path: str | Path, progress: Report | None = None) -> trace_columns.Trace:
+def read_perf_script(
+    path: str | Path, progress: Report | None = None, *, needs_pages: bool = True
+) -> trace_columns.Trace:
     """Read `perf script` text, plain or packed by gzip, xz or zstd.
+
+    Without `needs_pages` events of other kinds alone will do.
 
     The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
     `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
     A last line without its end was cut, and is left out with a note.
     """
-    return ScriptReader(Path(path)).read(progress)
+    return ScriptReader(Path(path), needs_pages=needs_pages).read(progress)
 
 
 def event_of(line: str) -> tuple[str, int] | None:
@@ -161,8 +166,11 @@ class ScriptReader:
     _todo = _RECORD_AGAIN
     _foreign = "is not perf script output"
 
-    def __init__(self, path: Path, rows: EventRows | None = None) -> None:
+    def __init__(
+        self, path: Path, rows: EventRows | None = None, *, needs_pages: bool = True
+    ) -> None:
         self.path = path
+        self._needs_pages = needs_pages
         self.rows = rows or EventRows()
         self.number = self._heard = 0
         self.release = ""
@@ -298,10 +306,10 @@ class ScriptReader:
 
     def _finish(self) -> trace_columns.Trace:
         """The trace of all lines, in time order."""
-        if not self.rows.count:
+        if not self.rows.count and (self._needs_pages or not self.rows.tables):
             raise self._no_event()
-        times = np.frombuffer(self.rows.main, np.int64)[:: len(trace_columns.COLUMN_TYPES)]
-        if times[0] == 0 and np.any(times[1:] < times[:-1]):
+        times = np.array(self.rows.main, np.int64)[:: len(trace_columns.COLUMN_TYPES)]
+        if len(times) and times[0] == 0 and np.any(times[1:] < times[:-1]):
             what = "holds differences of times, not times"
             raise RecordingError(self.path, what, todo=_RECORD_AGAIN)
         columns, tables = self.rows.columns(_text_columns)
@@ -316,7 +324,9 @@ class ScriptReader:
             comms=self.comms,
             gfp_bits=stable_gfp_bits(_version(self.release)),
             tables=tables,
-            losses=self._all_losses(columns["time_ns"], columns["cpu"]),
+            losses=self._all_losses(columns["time_ns"], columns["cpu"])
+            if len(times)
+            else trace_columns.Losses.of(()),
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
@@ -338,7 +348,9 @@ class ScriptReader:
         if self.rows.tables:
             names = sorted(name.rpartition(":")[2] for name in self.rows.tables)
             what = f"holds no page-allocator event, only {', '.join(names[:_FEW])}"
-            return RecordingError(self.path, what, todo=RECORD_THESE)
+            has_stalls = any(name.startswith(_STALLS) for name in self.rows.tables)
+            todo = f"{RECORD_THESE}{', or ask pagealloc stalls' if has_stalls else ''}"
+            return RecordingError(self.path, what, todo=todo)
         if self._passed_over:
             what = "holds no page-allocator event, only other events"
             return RecordingError(self.path, what, todo=RECORD_THESE)
@@ -419,12 +431,16 @@ def is_trace_text(begins: bytes) -> bool:
     return any(_LINE.match(line) or _TRACE_TEXT_LOST.match(line) for line in lines[:-1] or lines)
 
 
-def read_trace_text(path: str | Path, progress: Report | None = None) -> trace_columns.Trace:
+def read_trace_text(
+    path: str | Path, progress: Report | None = None, *, needs_pages: bool = True
+) -> trace_columns.Trace:
     """Read text of ftrace, plain or packed by gzip, xz or zstd.
+
+    Without `needs_pages` events of other kinds alone will do.
 
     A last line without its end was cut, and is left out with a note.
     """
-    return _TextReader(Path(path)).read(progress)
+    return _TextReader(Path(path), needs_pages=needs_pages).read(progress)
 
 
 class _TextReader(ScriptReader):
@@ -433,8 +449,8 @@ class _TextReader(ScriptReader):
     _todo = f"make the text with: {MAKE_WITH}"
     _foreign = "is no text of ftrace"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, *, needs_pages: bool = True) -> None:
+        super().__init__(path, needs_pages=needs_pages)
         self._first_ns: dict[int, int] = {}
         self._last_ns: dict[int, int] = {}
         self._missed: Counter[int] = Counter()
