@@ -119,3 +119,19 @@ def _buddies(zone: MadeZone, page_kb: int, orders: int) -> str:
             f"{sum(counts.values())}*{page_kb << order}kB" + (f" ({letters})" if letters else "")
         )
     return f"Node {zone.node} {zone.name}: {' '.join(words)} = {zone.pages() * page_kb}kB"
+
+
+ALMOST = (
+    "Node 0 Normal free:1kB " + "a:1kB" * 100_000,
+    "Node 0 Normal: " + "1*4kB (U) " * 100_000,
+    "page allocation failure: order:4, mode:0x0(" + "A|" * 100_000,
+    "Node 0 " + "x" * 100_000 + " all_unreclaimable? ",
+    "nodemask=" + "1-9," * 100_000 + " mems_allowed=" + "0," * 100_000,
+    "CPU: 1 Comm: " + "6.1." * 100_000,
+    "] " * 200_000 + ": page allocation failure: order:4, mode:0x0",
+    "lowmem_reserve[]:" + " 1" * 200_000,
+    "Linux version " + "9." * 100_000,
+    "Node 9999 Normal free:1kB min:1kB low:1kB high:1kB",
+    "999999999999999*4kB " * 1000,
+)
+"""Lines that a pattern which goes back would take very long over."""

@@ -44,6 +44,8 @@ _RELEASE = re.compile(r"(?<![\w.])(\d{1,2}\.\d{1,3}[\w.+~-]{0,80})")
 _PAGE_KB = {12: 16, 14: 64}
 """Page size by the number of buddy orders, KiB: arm64 has one of its own for each."""
 _MOST_SNAPSHOTS = 1 << 16
+_MOST_LOG = 1 << 27
+"""Bytes of the longest log."""
 _State = TypeVar("_State")
 
 
@@ -66,12 +68,12 @@ def open_memory_state(path: str | Path, *, number: int = 1) -> MemoryState:
         return _numbered(parse_mem_info(text.splitlines(), "standard input"), number)
     path = given(located(path))
     if not path.is_dir():
-        return _numbered(parse_mem_info(lines_of(path), path), number)
+        return _numbered(parse_mem_info(lines_of(path, most=_MOST_LOG), path), number)
     directory = _proc_copies(path)
     for name in _LOGS:
         if is_given(path / name) and path != PROC:
             try:
-                states = parse_mem_info(lines_of(path / name), path / name)
+                states = parse_mem_info(lines_of(path / name, most=_MOST_LOG), path / name)
             except RecordingError:
                 continue
             if directory is None or any(state.request for state in states):

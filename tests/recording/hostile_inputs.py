@@ -19,6 +19,7 @@ from pathlib import Path
 
 import zstandard
 
+from tests.memory_reports import ALMOST, MadeZone, report
 from tests.recording.hostile_files import CRAFTED, text_in_a_byte
 from tests.small_recordings import (
     AFTER_NS,
@@ -652,7 +653,40 @@ _NAMES = (
     Hostile("a path with a zero byte", nothing, ".", ("info", "a\0b")),
 )
 
+_EXPLAIN = ("explain", "{}/log")
+_REPORT = report([MadeZone(blocks={"Movable": (4000,)})])
+_EXPLAINED = (
+    *(becomes("log", what, _EXPLAIN) for what in BECOMES if what != "is a directory"),
+    survived("a log of a million lines", file_is("log", holds("a line\n" * 1_000_000)), _EXPLAIN),
+    survived("a log of one line", file_is("log", holds("Node 0 Normal " * 1_000_000)), _EXPLAIN),
+    survived(
+        "a log whose lines almost match",
+        file_is("log", holds("".join(f"{line[:4000]}\n" for line in ALMOST * 500) + _REPORT)),
+        _EXPLAIN,
+    ),
+    survived(
+        "a report with escapes",
+        file_is("log", holds(_REPORT.replace("kworker", "\x1b[31m\u202ek"))),
+        _EXPLAIN,
+    ),
+    Hostile(
+        "a report with pages of 20 digits",
+        file_is("log", holds(_REPORT.replace("4000*4kB", f"{'9' * 20}*4kB"))),
+        ".",
+        _EXPLAIN,
+        refused=None,
+    ),
+    Hostile(
+        "1,001 reports",
+        file_is("log", holds(_REPORT * 1001)),
+        "more than 1000 reports",
+        _EXPLAIN,
+    ),
+    survived("copies of /proc asked of", each_snapshot("buddyinfo", fifo), ("explain", "{}")),
+    survived("stalls of no stalls", nothing, ("stalls", "{}")),
+)
+
 HOSTILE_INPUTS: tuple[Hostile, ...] = (
     *(*FILES, *SIZES, *CUT, *WORDS, *VALUES, *EVENTS, *ASKED, *TAKEN),
-    *(*_SHAPED, *_OF_META, *_OF_SYSCTLS, *_LARGE, *_CRAFTED, *_NAMES),
+    *(*_SHAPED, *_OF_META, *_OF_SYSCTLS, *_LARGE, *_CRAFTED, *_NAMES, *_EXPLAINED),
 )

@@ -129,7 +129,7 @@ class MemoryState:
     reports: int = 1
 
 
-LONGEST_LINE = 4096
+LONGEST_LINE = 1536
 MOST_REPORTS = 1000
 _NODES_MAX = 1024
 _NAME = "|".join(ZONE_NAMES)
@@ -180,12 +180,12 @@ class _Report:
 
     def read(self, line: str) -> None:
         """Take what a line says of this report."""
-        if match := _ZONE.search(line):
+        if " free:" in line and (match := _ZONE.search(line)):
             self._zone, self._row = (int(match[1] or 0), match[2]), "sizes"
             if self._zone[0] < _NODES_MAX:
                 self.zones.setdefault(self._zone, {})
             line = line[match.start(2) :]
-        elif match := _RESERVE.search(line):
+        elif "lowmem_reserve" in line and (match := _RESERVE.search(line)):
             if self._zone is not None:
                 self.reserves[self._zone] = [int(word) for word in match[1].split()]
                 self._row = "" if match[1] else "reserve"
@@ -210,9 +210,9 @@ class _Report:
             self.has_interrupt = True
         if "Call Trace" in line or "Call trace" in line or "Backtrace" in line:
             self.has_stack = True
-        if match := _GAVE_UP.search(line):
+        if "all_unreclaimable" in line and (match := _GAVE_UP.search(line)):
             self.gave_up[int(match[1])] = match[2] == "yes"
-        if match := _SWAP.search(line):
+        if "Free swap" in line and (match := _SWAP.search(line)):
             self.swap_kb = int(match[1])
         if "nodemask=" in line and self.nodes is None:
             self.nodes = _nodes(_NODEMASK.search(line))
@@ -253,9 +253,9 @@ def parse_mem_info(lines: Iterable[str], path: str | Path) -> list[MemoryState]:
     failures = 0
     for line in lines:
         line = line[:LONGEST_LINE].rstrip()
-        if match := _BANNER.search(line):
+        if "Linux version" in line and (match := _BANNER.search(line)):
             release = match[1]
-        if request := _request(line):
+        if ("mode:" in line or "oom-killer" in line) and (request := _request(line)):
             failures += 1
             current, is_begun = _Report(request, release), False
             reports.append(current)
@@ -264,7 +264,7 @@ def parse_mem_info(lines: Iterable[str], path: str | Path) -> list[MemoryState]:
             reports.append(current)
         elif "Mem-Info:" in line:
             is_begun = True
-        elif current is None and _ZONE.search(line):
+        elif current is None and " free:" in line and _ZONE.search(line):
             current, is_begun = _Report(None, release), True
             reports.append(current)
         if current is not None:
