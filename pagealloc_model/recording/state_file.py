@@ -1,0 +1,351 @@
+"""The state of a machine's memory at one instant, as it was read out of the kernel: state files.
+
+A state file is a zip archive of `about.json` and one numpy array, `NAME.npy`, for each array of
+`MachineState`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import json_of, opened, unreadable, written_whole
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
+from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER, NR_CPUS_MAX
+
+STATE_VERSION = 1
+STATE_SUFFIX = ".state"
+_ABOUT = "about.json"
+_MOST_ABOUT = 1 << 20
+_MOST_BYTES = 1 << 34
+"""Bytes that all arrays may have together: those of 1 TiB of memory, about 6 GiB, and room."""
+_COMPRESSION_LEVEL = 4
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_TODO = "read the state again, or delete the file to go on without it"
+
+ON_FREE_LIST, ON_PCP_LIST, ON_LRU_LIST = range(3)
+"""Kinds of lists."""
+COUNTED_EVENTS = (
+    "mm_page_alloc",
+    "mm_page_free",
+    "mm_page_free_batched",
+    "mm_page_pcpu_drain",
+    "mm_page_alloc_zone_locked",
+    "mm_page_alloc_extfrag",
+)
+"""Tracepoints whose events are counted, to find the state's place among them."""
+
+
+def _array(dtype: str, *sides: str) -> Any:
+    """An array of `MachineState`: its type, and what each of its dimensions counts."""
+    return field(metadata={"dtype": np.dtype(dtype), "sides": sides})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MachineState:
+    """Every page of a machine, and what its allocator decides by, at one instant.
+
+    Zones are numbered node by node: number = node's index * zone types + type. Page frames that the
+    kernel has no `struct page` for have `page_flags` 0 and `page_refcount` -1.
+
+    Attributes:
+        about: how it was read: "source" (live, guest, dump), "release", names of "zones" (by zone
+            type), "nodes" (their numbers), "flags" (bits of page_flags by name), "lru_lists",
+            "zone_stat", "node_stat" (names of the kernel's counters), "events"; "read_ns", time
+            that the reading took.
+        page_flags: `flags` of each `struct page`, as the kernel has them.
+        page_refcount: its reference count.
+        page_order: order of the folio, or of the compound page, that begins there; else 0.
+        list_kind: what each list is: on a free list, a per-CPU list or an LRU list.
+        list_zone: the zone's number; of an LRU list, the node's index.
+        list_cpu: the CPU of a per-CPU list, else -1.
+        list_order: order of the list's pages; -1 for an LRU list.
+        list_type: their migratetype; of an LRU list, its number in "lru_lists".
+        list_length: entries.
+        listed_pfn: first page frames of the entries of all lists, in the lists' order, head first.
+        block_type: migratetype of each pageblock, -1 without memory.
+        block_skip: 1 where compaction has marked the block to be skipped.
+        pageset_count, pageset_high, pageset_high_min, pageset_high_max, pageset_batch,
+            pageset_alloc_factor, pageset_free_count, pageset_expire, pageset_flags: fields of
+            `struct per_cpu_pages`, -1 where the kernel has no such field.
+        zone_start, zone_spanned, zone_present, zone_managed: page frames.
+        zone_watermark: min, low, high and promo, without the boost.
+        zone_boost, zone_reserved_highatomic, zone_free_highatomic, zone_drift_mark: pages.
+        zone_lowmem_reserve: by highest zone type of a request.
+        zone_stat: counters of "zone_stat", without what CPUs hold back.
+        zone_stat_diff: what each CPU holds back of them.
+        zone_stat_threshold: how much it may hold back.
+        zone_compact_defer_shift, zone_compact_considered, zone_compact_order_failed: whether
+            compaction is deferred.
+        zone_compact_migrate_pfn: where asynchronous and synchronous compaction go on.
+        zone_compact_free_pfn, zone_compact_init_migrate_pfn, zone_compact_init_free_pfn: the same
+            of the free scanner, and where both began.
+        node_kswapd_order, node_kswapd_highest, node_kswapd_failures: what kswapd is to do.
+        node_kcompactd_order, node_kcompactd_highest, node_proactive_trigger: kcompactd.
+        node_stat: counters of "node_stat", without what CPUs hold back.
+        cpu_online: 1 for CPUs that are online.
+        cpu_vmstat_expires: jiffy at which the CPU's next vmstat work is due, 0 if none is.
+        jiffies, stat_interval: the jiffy of the instant, and jiffies from vmstat work to the next.
+        event_count: events of each of "events" that perf has counted on each CPU so far; -1 where
+            perf does not record it.
+    """
+
+    about: Mapping[str, Any]
+    page_flags: np.ndarray = _array("uint64", "pages")
+    page_refcount: np.ndarray = _array("int32", "pages")
+    page_order: np.ndarray = _array("int8", "pages")
+    list_kind: np.ndarray = _array("int8", "lists")
+    list_zone: np.ndarray = _array("int16", "lists")
+    list_cpu: np.ndarray = _array("int16", "lists")
+    list_order: np.ndarray = _array("int8", "lists")
+    list_type: np.ndarray = _array("int8", "lists")
+    list_length: np.ndarray = _array("int64", "lists")
+    listed_pfn: np.ndarray = _array("int32", "listed")
+    block_type: np.ndarray = _array("int8", "blocks")
+    block_skip: np.ndarray = _array("int8", "blocks")
+    pageset_count: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_high: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_high_min: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_high_max: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_batch: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_alloc_factor: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_free_count: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_expire: np.ndarray = _array("int64", "zones", "cpus")
+    pageset_flags: np.ndarray = _array("int64", "zones", "cpus")
+    zone_start: np.ndarray = _array("int64", "zones")
+    zone_spanned: np.ndarray = _array("int64", "zones")
+    zone_present: np.ndarray = _array("int64", "zones")
+    zone_managed: np.ndarray = _array("int64", "zones")
+    zone_watermark: np.ndarray = _array("int64", "zones", "watermarks")
+    zone_boost: np.ndarray = _array("int64", "zones")
+    zone_reserved_highatomic: np.ndarray = _array("int64", "zones")
+    zone_free_highatomic: np.ndarray = _array("int64", "zones")
+    zone_drift_mark: np.ndarray = _array("int64", "zones")
+    zone_lowmem_reserve: np.ndarray = _array("int64", "zones", "zone types")
+    zone_stat: np.ndarray = _array("int64", "zones", "zone counters")
+    zone_stat_diff: np.ndarray = _array("int64", "zones", "cpus", "zone counters")
+    zone_stat_threshold: np.ndarray = _array("int64", "zones", "cpus")
+    zone_compact_defer_shift: np.ndarray = _array("int64", "zones")
+    zone_compact_considered: np.ndarray = _array("int64", "zones")
+    zone_compact_order_failed: np.ndarray = _array("int64", "zones")
+    zone_compact_migrate_pfn: np.ndarray = _array("int64", "zones", "modes")
+    zone_compact_free_pfn: np.ndarray = _array("int64", "zones")
+    zone_compact_init_migrate_pfn: np.ndarray = _array("int64", "zones")
+    zone_compact_init_free_pfn: np.ndarray = _array("int64", "zones")
+    node_kswapd_order: np.ndarray = _array("int64", "nodes")
+    node_kswapd_highest: np.ndarray = _array("int64", "nodes")
+    node_kswapd_failures: np.ndarray = _array("int64", "nodes")
+    node_kcompactd_order: np.ndarray = _array("int64", "nodes")
+    node_kcompactd_highest: np.ndarray = _array("int64", "nodes")
+    node_proactive_trigger: np.ndarray = _array("int64", "nodes")
+    node_stat: np.ndarray = _array("int64", "nodes", "node counters")
+    cpu_online: np.ndarray = _array("int8", "cpus")
+    cpu_vmstat_expires: np.ndarray = _array("int64", "cpus")
+    jiffies: np.ndarray = _array("int64", "one")
+    stat_interval: np.ndarray = _array("int64", "one")
+    event_count: np.ndarray = _array("int64", "events", "cpus")
+
+    @property
+    def pageblock_order(self) -> int:
+        """Order of a pageblock."""
+        return int(self.about["pageblock_order"])
+
+    @property
+    def list_start(self) -> np.ndarray:
+        """Where each list begins in `listed_pfn`, int64."""
+        return np.cumsum(self.list_length) - self.list_length
+
+    def lists(self, kind: int) -> np.ndarray:
+        """Numbers of the lists of a kind."""
+        return np.flatnonzero(self.list_kind == kind)
+
+    def pages_of(self, number: int) -> np.ndarray:
+        """First page frames of a list's entries, head first."""
+        end = int(self.list_length[: number + 1].sum())
+        return self.listed_pfn[end - int(self.list_length[number]) : end]
+
+    def list_of_entries(self, kind: int) -> tuple[np.ndarray, np.ndarray]:
+        """First page frames of all entries of the lists of a kind, and each one's list number."""
+        of_entry = np.repeat(np.arange(len(self.list_kind)), self.list_length)
+        wanted = self.list_kind[of_entry] == kind
+        return self.listed_pfn[wanted], of_entry[wanted]
+
+
+_ARRAYS = {each.name: each.metadata for each in fields(MachineState) if each.metadata}
+_MOST = {
+    "pages": END_OF_MEMORY,
+    "lists": 1 << 24,
+    "listed": END_OF_MEMORY,
+    "blocks": END_OF_MEMORY,
+    "zones": 1 << 13,
+    "cpus": NR_CPUS_MAX,
+    "nodes": 1 << 10,
+    "zone types": ZONE_TYPES_MAX,
+    "watermarks": 8,
+    "zone counters": 256,
+    "node counters": 256,
+    "modes": 8,
+    "one": 1,
+    "events": 64,
+}
+
+
+def write_state(path: Path, state: MachineState) -> None:
+    """Write a state file; it appears whole or not at all."""
+    with written_whole(path) as partial:
+        packed = zipfile.ZipFile(
+            partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
+        )
+        with packed:
+            about = {**state.about, "state_version": STATE_VERSION}
+            packed.writestr(_ABOUT, json.dumps(about, indent=1))
+            for name, array in _ARRAYS.items():
+                values = np.ascontiguousarray(getattr(state, name), array["dtype"])
+                with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, values, allow_pickle=False)
+
+
+def read_state(path: str | Path) -> MachineState:
+    """Read a state file.
+
+    Raises:
+        RecordingError: it is damaged, of a newer layout, larger than any machine's, or its arrays
+            contradict each other.
+    """
+    try:
+        with opened(path) as file, zipfile.ZipFile(file) as packed:
+            about = _about(path, packed)
+            left, arrays = _MOST_BYTES, {}
+            for name in _ARRAYS:
+                arrays[name] = _values(path, packed, name, left)
+                left -= arrays[name].nbytes
+    except _DAMAGED as error:
+        raise _wrong(path, f"is no intact state file ({error})") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    state = MachineState(about=about, **arrays)
+    _check(path, state)
+    return state
+
+
+def _wrong(path: str | Path, what: str) -> RecordingError:
+    return RecordingError(path, what, todo=_TODO)
+
+
+def _member(path: str | Path, packed: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """A member's content, of at most so many bytes."""
+    try:
+        with packed.open(name) as member:
+            content = member.read(most + 1)
+    except KeyError:
+        raise _wrong(path, f"has no {name}") from None
+    if len(content) > most:
+        raise _wrong(path, f"{name} has more than {most} bytes")
+    return content
+
+
+def _about(path: str | Path, packed: zipfile.ZipFile) -> Mapping[str, Any]:
+    content = _member(path, packed, _ABOUT, _MOST_ABOUT)
+    about = json_of(content.decode("utf-8", "replace"), path, todo=_TODO)
+    version = about.get("state_version") if isinstance(about, dict) else None
+    if type(version) is not int or version < 1:
+        raise _wrong(path, f"{_ABOUT} has no state_version")
+    if version > STATE_VERSION:
+        what = f"state_version is {version}, this version reads up to {STATE_VERSION}"
+        raise RecordingError(path, what, todo="update pagealloc_model")
+    order = about.get("pageblock_order")
+    if type(order) is not int or not 0 <= order <= LARGEST_ORDER:
+        raise _wrong(path, f"pageblock_order is {order!r}, not an order")
+    for key in ("zones", "nodes", "lru_lists", "zone_stat", "node_stat", "events"):
+        values, kind = about.get(key), int if key == "nodes" else str
+        if not isinstance(values, list) or not all(type(value) is kind for value in values):
+            raise _wrong(path, f"{key} of {_ABOUT} is no list of names")
+    bits = about.get("flags")
+    if not isinstance(bits, dict) or not all(type(bit) is int for bit in bits.values()):
+        raise _wrong(path, f"flags of {_ABOUT} are no numbers of bits")
+    return about
+
+
+def _values(path: str | Path, packed: zipfile.ZipFile, name: str, left: int) -> np.ndarray:
+    """An array; its size is bounded by what its header says before anything is unpacked."""
+    file, wanted = f"{name}.npy", _ARRAYS[name]
+    try:
+        member = packed.open(file)
+    except KeyError:
+        raise _wrong(path, f"has no {file}") from None
+    with member:
+        try:
+            np.lib.format.read_magic(member)
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(member)
+        except ValueError as error:
+            raise _wrong(path, f"{file} is no array ({error})") from None
+        sides = wanted["sides"]
+        if dtype != wanted["dtype"] or is_fortran or len(shape) != len(sides):
+            raise _wrong(path, f"{file} is no array of {wanted['dtype']} by {', '.join(sides)}")
+        for side, count in zip(sides, shape, strict=True):
+            if not 0 <= count <= _MOST[side]:
+                raise _wrong(path, f"{file} has {count} {side}")
+        size = math.prod(shape) * dtype.itemsize
+        if size > left:
+            raise _wrong(path, f"has more than {_MOST_BYTES} bytes of content")
+        content = io.BytesIO()
+        while content.tell() < size and (piece := member.read(min(size - content.tell(), 1 << 24))):
+            content.write(piece)
+        if content.tell() < size or member.read(1):
+            raise _wrong(path, f"{file} is not as long as it says")
+    return np.frombuffer(content.getbuffer(), dtype).reshape(shape)
+
+
+def _check(path: str | Path, state: MachineState) -> None:
+    """Refuse arrays that contradict each other, or name what is not there."""
+    sides: dict[str, tuple[str, int]] = {"one": ("", 1)}
+    for name, array in _ARRAYS.items():
+        for side, count in zip(array["sides"], getattr(state, name).shape, strict=True):
+            first, known = sides.setdefault(side, (name, count))
+            if known != count:
+                raise _wrong(path, f"{name} has {count} {side}, {first} has {known}")
+
+    def size(side: str) -> int:
+        return sides[side][1]
+
+    about = state.about
+    pages, zones = size("pages"), size("zones")
+    named = len(about["nodes"]) * len(about["zones"])
+    if zones != named or size("nodes") != len(about["nodes"]):
+        raise _wrong(path, f"has {zones} zones, {named} are named")
+    if size("zone types") != len(about["zones"]):
+        raise _wrong(path, "lowmem_reserve is of another number of zone types")
+    if size("events") != len(about["events"]):
+        raise _wrong(path, "events are not those that are named")
+    if size("blocks") != -(-pages >> state.pageblock_order):
+        raise _wrong(path, f"has {size('blocks')} pageblocks for {pages} page frames")
+    is_lru = state.list_kind == ON_LRU_LIST
+    bounds: tuple[tuple[str, Any, int, Any], ...] = (
+        ("list_kind", state.list_kind, 0, ON_LRU_LIST),
+        ("list_zone", state.list_zone, 0, np.where(is_lru, size("nodes"), zones) - 1),
+        ("list_cpu", state.list_cpu, -1, size("cpus") - 1),
+        ("list_order", state.list_order, -1, LARGEST_ORDER),
+        ("list_type", state.list_type, 0, 127),
+        ("list_length", state.list_length, 0, size("listed")),
+        ("listed_pfn", state.listed_pfn, 0, pages - 1),
+        ("page_order", state.page_order, 0, LARGEST_ORDER),
+        ("block_type", state.block_type, -1, LARGEST_ORDER),
+    )
+    for name, values, least, most in bounds:
+        if bool(((values < least) | (values > most)).any()):
+            raise _wrong(path, f"{name} holds a number that no machine of its size has")
+    if int(state.list_length.sum()) != size("listed"):
+        raise _wrong(path, "the lists' lengths do not add up to the pages listed")
+    at_home = (state.list_kind == ON_PCP_LIST) == (state.list_cpu >= 0)
+    if not bool((at_home & (is_lru | (state.list_order >= 0))).all()):
+        raise _wrong(path, "a list has a CPU or an order that its kind does not have")
