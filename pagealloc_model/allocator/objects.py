@@ -38,6 +38,8 @@ COUNT_REPEATED_FREE, COUNT_FAILED_CHARGE, COUNT_HIDDEN_EVENTS, COUNTS = range(5,
 
 FREED = np.dtype([("time_ns", np.int64), ("row", np.int32)])
 """When a page frame was freed last, and one more than the row of the trace, 0 for never."""
+BEFORE_ROWS = -1
+"""In the place of that number: the page frame was free before the first row."""
 
 
 class SeenColumns(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -504,6 +505,22 @@ LISTED = at.record("int32 pfn; int8 zone order migratetype; int16 cpu")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class ReadLists:
+    """What a state file tells of a start beyond which pages are where.
+
+    Attributes:
+        buddies: `LISTED` records of the free lists' entries, those of one list head first; `cpu`
+            is -1.
+        pageset_words: by offset of a pageset's word: int64, shape (zones, cpus).
+        zone_words: by offset of a zone's word: int64, shape (zones,).
+    """
+
+    buddies: np.ndarray
+    pageset_words: Mapping[int, np.ndarray]
+    zone_words: Mapping[int, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StartImage:
     """Where every page is when a replay begins.
 
@@ -517,6 +534,7 @@ class StartImage:
             others of known order.
         allocated_order: int8, their orders.
         origin: plain lines on what this image was made from and how exact it is.
+        read: the lists as a state file has them; None: free buddies are cut from `free`.
     """
 
     free: np.ndarray
@@ -527,6 +545,7 @@ class StartImage:
     allocated_pfn: np.ndarray
     allocated_order: np.ndarray
     origin: tuple[str, ...] = ()
+    read: ReadLists | None = None
 
     @cached_property
     def movable_pfns(self) -> np.ndarray:
@@ -631,6 +650,24 @@ def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
 
 
 @entry
+def place_read_buddies(m: at.Arrays, listed: np.ndarray) -> None:
+    """No kernel function: append free buddies to the tails of their lists, in the order given."""
+    for index in range(len(listed)):
+        pfn = int(listed[index]["pfn"])
+        order = int(listed[index]["order"])
+        migratetype = int(listed[index]["migratetype"])
+        zone = int(listed[index]["zone"])
+        __add_to_free_list(m, zone, pfn, order, migratetype, True)
+        if migratetype != m.st[at.ISOLATE]:
+            region = zone_at(zone)
+            m.st[region + at.ZONE_FREE] += 1 << order
+            if migratetype == at.HIGHATOMIC:
+                m.st[region + at.ZONE_FREE_HIGHATOMIC] += 1 << order
+            elif migratetype == m.st[at.CMA]:
+                m.st[region + at.ZONE_FREE_CMA] += 1 << order
+
+
+@entry
 def place_allocations(
     m: at.Arrays,
     movable_pfns: np.ndarray,
@@ -692,8 +729,11 @@ def install(state: State, image: StartImage) -> None:
     if state.st[at.OWNERSHIP]:
         eligible &= order <= machine.pageblock_order
     barred = image.listed[~eligible]
-    pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
-    place_buddies(state.arrays(), pfns, orders)
+    if image.read is None:
+        pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
+        place_buddies(state.arrays(), pfns, orders)
+    else:
+        place_read_buddies(state.arrays(), image.read.buddies)
     place_listed(state.arrays(), np.ascontiguousarray(image.listed[eligible]))
     for zone, cpu in np.argwhere(image.pcp_high > 0):
         state.pcp_region(int(zone), int(cpu))[at.PCP_HIGH] = image.pcp_high[zone, cpu]
@@ -701,6 +741,18 @@ def install(state: State, image: StartImage) -> None:
     reserved = state.block_counts()[:, at.HIGHATOMIC] * block_pages
     for zone in range(len(machine.zones)):
         state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC] = reserved[zone]
+    if image.read is not None:
+        _set_read_words(state, image.read)
+
+
+def _set_read_words(state: State, read: ReadLists) -> None:
+    """No kernel function: set words of zones and pagesets as a state file has them."""
+    for zone in range(len(state.machine.zones)):
+        for word, by_zone in read.zone_words.items():
+            state.zone_region(zone)[word] = by_zone[zone]
+        for cpu in range(state.machine.nr_cpus):
+            for word, by_cpu in read.pageset_words.items():
+                state.pcp_region(zone, cpu)[word] = by_cpu[zone, cpu]
 
 
 def note_isolated_blocks(state: State) -> None:

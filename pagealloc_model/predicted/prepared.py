@@ -19,6 +19,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand, recorded_ticks, resolve_demand
 from pagealloc_model.predicted.demand.rows import realtime_tasks
 from pagealloc_model.predicted.growth import grown_demand, with_touched_span
+from pagealloc_model.predicted.start.as_read import known_start, machine_as_read, read_image
 from pagealloc_model.predicted.start.elastic import (
     DaemonsAtStart,
     daemons_at_start,
@@ -187,6 +188,7 @@ class _Start:
         self.machine = with_touched_span(recorded_machine(recording), recording.trace)
         self._early, self._snapshot = start_snapshots(recording)
         is_early = assumptions.start == "empty" or self._snapshot is self._early
+        is_early |= recording.start_state is not None
         self._during = None if is_early else self._snapshot
 
     def counts(self) -> StartCounts:
@@ -203,6 +205,7 @@ class _Start:
 
     def demand(self, assumptions: Assumptions) -> Demand:
         trace, meta = self._recording.trace, self._recording.meta
+        read = self._recording.start_state
         return resolve_demand(
             trace,
             self.machine,
@@ -211,6 +214,7 @@ class _Start:
             seed=self._seed,
             realtime=realtime_tasks(self._recording),
             ticks=recorded_ticks(trace, meta, self.machine),
+            known=None if read is None else known_start(read),
             progress=self._progress,
         )
 
@@ -224,6 +228,10 @@ class _Start:
             self.machine = idle_machine(self.machine)
             image = empty_image(self.machine, recording.flags_at_start)
             demand = self.demand(assumptions)
+        elif recording.start_state is not None:
+            self.machine = machine_as_read(self.machine, recording.start_state)
+            demand = self.demand(assumptions if is_elastic else literal)
+            image = read_image(self.machine, demand, recording.start_state)
         else:
             demand = self.demand(literal)
             image = calibrated_image(

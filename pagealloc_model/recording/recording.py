@@ -34,6 +34,13 @@ from pagealloc_model.recording.snapshot import (
     flags_at,
     start_snapshot,
 )
+from pagealloc_model.recording.state_instant import (
+    STATE_DIRECTORY,
+    DatedState,
+    dated_state,
+    events_after_state,
+    state_files_of,
+)
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
@@ -170,14 +177,30 @@ class Recording(Memo):
 
     @cached_property
     def trace(self) -> Trace:
-        """The recorded events, from `begins_at` on."""
+        """The recorded events, from `start_state` or from `begins_at` on."""
+        if self.start_state is not None:
+            return events_after_state(self.whole_trace, self.start_state)
         if self.begins_at is None:
             return self.whole_trace
         return events_from(self.whole_trace, self.begins_at)
 
     @cached_property
+    def states(self) -> tuple[DatedState, ...]:
+        """The machine's state files in time order, each with its instant among the events."""
+        files = sorted(state_files_of(self.path))
+        states = (dated_state(file, self.whole_trace) for file in files)
+        return tuple(sorted(states, key=lambda state: state.time_ns))
+
+    @cached_property
+    def start_state(self) -> DatedState | None:
+        """The state that the recording begins with: the first one, None without state files."""
+        return self.states[0] if self.states else None
+
+    @cached_property
     def begins_at(self) -> Snapshot | None:
         """The snapshot that the recording begins at, None if at its first event (T10.6)."""
+        if self.start_state is not None:
+            return None
         return start_snapshot(self.dated_snapshots, self.whole_trace)
 
     @cached_property
@@ -355,7 +378,8 @@ def open_recording(path: str | Path) -> Recording:
         raise RecordingError(place, *_what_else(place))
     snapshots, left_alone = snapshots_of(place)
     if event_file != place:
-        known = {*event_files.EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
+        known = {*event_files.EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, STATE_DIRECTORY}
+        known |= {*_STATE_FILES}
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         lines = [
             f"{entry.name}: is a link, which is not followed; it is left alone"
@@ -450,6 +474,7 @@ def files_of(recording: Recording) -> Iterator[Path]:
     if recording.meta:
         yield recording.path / META_FILE
     yield from (recording.path / name for name in state_files(recording.path))
+    yield from state_files_of(recording.path)
     for snapshot in recording.snapshots:
         yield from filter(_is_plain, (snapshot.directory / name for name in KNOWN_FILES))
 

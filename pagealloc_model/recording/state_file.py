@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ STATE_VERSION = 1
 STATE_SUFFIX = ".state"
 _ABOUT = "about.json"
 _MOST_ABOUT = 1 << 20
-_MOST_BYTES = 1 << 34
-"""Bytes that all arrays may have together: those of 1 TiB of memory, about 6 GiB, and room."""
+_UNPACKED, _TIMES_UNPACKED = 1 << 26, 256
+"""What all arrays may take: 64 MiB, or 256 times the file's size; a guest's take 60 times it."""
 _COMPRESSION_LEVEL = 4
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _TODO = "read the state again, or delete the file to go on without it"
@@ -44,11 +45,6 @@ COUNTED_EVENTS = (
     "mm_page_alloc_extfrag",
 )
 """Tracepoints whose events are counted, to find the state's place among them."""
-
-
-def _array(dtype: str, *sides: str) -> Any:
-    """An array of `MachineState`: its type, and what each of its dimensions counts."""
-    return field(metadata={"dtype": np.dtype(dtype), "sides": sides})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,59 +97,59 @@ class MachineState:
     """
 
     about: Mapping[str, Any]
-    page_flags: np.ndarray = _array("uint64", "pages")
-    page_refcount: np.ndarray = _array("int32", "pages")
-    page_order: np.ndarray = _array("int8", "pages")
-    list_kind: np.ndarray = _array("int8", "lists")
-    list_zone: np.ndarray = _array("int16", "lists")
-    list_cpu: np.ndarray = _array("int16", "lists")
-    list_order: np.ndarray = _array("int8", "lists")
-    list_type: np.ndarray = _array("int8", "lists")
-    list_length: np.ndarray = _array("int64", "lists")
-    listed_pfn: np.ndarray = _array("int32", "listed")
-    block_type: np.ndarray = _array("int8", "blocks")
-    block_skip: np.ndarray = _array("int8", "blocks")
-    pageset_count: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_high: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_high_min: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_high_max: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_batch: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_alloc_factor: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_free_count: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_expire: np.ndarray = _array("int64", "zones", "cpus")
-    pageset_flags: np.ndarray = _array("int64", "zones", "cpus")
-    zone_start: np.ndarray = _array("int64", "zones")
-    zone_spanned: np.ndarray = _array("int64", "zones")
-    zone_present: np.ndarray = _array("int64", "zones")
-    zone_managed: np.ndarray = _array("int64", "zones")
-    zone_watermark: np.ndarray = _array("int64", "zones", "watermarks")
-    zone_boost: np.ndarray = _array("int64", "zones")
-    zone_reserved_highatomic: np.ndarray = _array("int64", "zones")
-    zone_free_highatomic: np.ndarray = _array("int64", "zones")
-    zone_drift_mark: np.ndarray = _array("int64", "zones")
-    zone_lowmem_reserve: np.ndarray = _array("int64", "zones", "zone types")
-    zone_stat: np.ndarray = _array("int64", "zones", "zone counters")
-    zone_stat_diff: np.ndarray = _array("int64", "zones", "cpus", "zone counters")
-    zone_stat_threshold: np.ndarray = _array("int64", "zones", "cpus")
-    zone_compact_defer_shift: np.ndarray = _array("int64", "zones")
-    zone_compact_considered: np.ndarray = _array("int64", "zones")
-    zone_compact_order_failed: np.ndarray = _array("int64", "zones")
-    zone_compact_migrate_pfn: np.ndarray = _array("int64", "zones", "modes")
-    zone_compact_free_pfn: np.ndarray = _array("int64", "zones")
-    zone_compact_init_migrate_pfn: np.ndarray = _array("int64", "zones")
-    zone_compact_init_free_pfn: np.ndarray = _array("int64", "zones")
-    node_kswapd_order: np.ndarray = _array("int64", "nodes")
-    node_kswapd_highest: np.ndarray = _array("int64", "nodes")
-    node_kswapd_failures: np.ndarray = _array("int64", "nodes")
-    node_kcompactd_order: np.ndarray = _array("int64", "nodes")
-    node_kcompactd_highest: np.ndarray = _array("int64", "nodes")
-    node_proactive_trigger: np.ndarray = _array("int64", "nodes")
-    node_stat: np.ndarray = _array("int64", "nodes", "node counters")
-    cpu_online: np.ndarray = _array("int8", "cpus")
-    cpu_vmstat_expires: np.ndarray = _array("int64", "cpus")
-    jiffies: np.ndarray = _array("int64", "one")
-    stat_interval: np.ndarray = _array("int64", "one")
-    event_count: np.ndarray = _array("int64", "events", "cpus")
+    page_flags: np.ndarray
+    page_refcount: np.ndarray
+    page_order: np.ndarray
+    list_kind: np.ndarray
+    list_zone: np.ndarray
+    list_cpu: np.ndarray
+    list_order: np.ndarray
+    list_type: np.ndarray
+    list_length: np.ndarray
+    listed_pfn: np.ndarray
+    block_type: np.ndarray
+    block_skip: np.ndarray
+    pageset_count: np.ndarray
+    pageset_high: np.ndarray
+    pageset_high_min: np.ndarray
+    pageset_high_max: np.ndarray
+    pageset_batch: np.ndarray
+    pageset_alloc_factor: np.ndarray
+    pageset_free_count: np.ndarray
+    pageset_expire: np.ndarray
+    pageset_flags: np.ndarray
+    zone_start: np.ndarray
+    zone_spanned: np.ndarray
+    zone_present: np.ndarray
+    zone_managed: np.ndarray
+    zone_watermark: np.ndarray
+    zone_boost: np.ndarray
+    zone_reserved_highatomic: np.ndarray
+    zone_free_highatomic: np.ndarray
+    zone_drift_mark: np.ndarray
+    zone_lowmem_reserve: np.ndarray
+    zone_stat: np.ndarray
+    zone_stat_diff: np.ndarray
+    zone_stat_threshold: np.ndarray
+    zone_compact_defer_shift: np.ndarray
+    zone_compact_considered: np.ndarray
+    zone_compact_order_failed: np.ndarray
+    zone_compact_migrate_pfn: np.ndarray
+    zone_compact_free_pfn: np.ndarray
+    zone_compact_init_migrate_pfn: np.ndarray
+    zone_compact_init_free_pfn: np.ndarray
+    node_kswapd_order: np.ndarray
+    node_kswapd_highest: np.ndarray
+    node_kswapd_failures: np.ndarray
+    node_kcompactd_order: np.ndarray
+    node_kcompactd_highest: np.ndarray
+    node_proactive_trigger: np.ndarray
+    node_stat: np.ndarray
+    cpu_online: np.ndarray
+    cpu_vmstat_expires: np.ndarray
+    jiffies: np.ndarray
+    stat_interval: np.ndarray
+    event_count: np.ndarray
 
     @property
     def pageblock_order(self) -> int:
@@ -181,7 +177,62 @@ class MachineState:
         return self.listed_pfn[wanted], of_entry[wanted]
 
 
-_ARRAYS = {each.name: each.metadata for each in fields(MachineState) if each.metadata}
+_SIDES = {
+    "page_flags": ("uint64", "pages"),
+    "page_refcount": ("int32", "pages"),
+    "page_order": ("int8", "pages"),
+    "list_kind": ("int8", "lists"),
+    "list_zone": ("int16", "lists"),
+    "list_cpu": ("int16", "lists"),
+    "list_order": ("int8", "lists"),
+    "list_type": ("int8", "lists"),
+    "list_length": ("int64", "lists"),
+    "listed_pfn": ("int32", "listed"),
+    "block_type": ("int8", "blocks"),
+    "block_skip": ("int8", "blocks"),
+    "pageset_count": ("int64", "zones", "cpus"),
+    "pageset_high": ("int64", "zones", "cpus"),
+    "pageset_high_min": ("int64", "zones", "cpus"),
+    "pageset_high_max": ("int64", "zones", "cpus"),
+    "pageset_batch": ("int64", "zones", "cpus"),
+    "pageset_alloc_factor": ("int64", "zones", "cpus"),
+    "pageset_free_count": ("int64", "zones", "cpus"),
+    "pageset_expire": ("int64", "zones", "cpus"),
+    "pageset_flags": ("int64", "zones", "cpus"),
+    "zone_start": ("int64", "zones"),
+    "zone_spanned": ("int64", "zones"),
+    "zone_present": ("int64", "zones"),
+    "zone_managed": ("int64", "zones"),
+    "zone_watermark": ("int64", "zones", "watermarks"),
+    "zone_boost": ("int64", "zones"),
+    "zone_reserved_highatomic": ("int64", "zones"),
+    "zone_free_highatomic": ("int64", "zones"),
+    "zone_drift_mark": ("int64", "zones"),
+    "zone_lowmem_reserve": ("int64", "zones", "zone types"),
+    "zone_stat": ("int64", "zones", "zone counters"),
+    "zone_stat_diff": ("int64", "zones", "cpus", "zone counters"),
+    "zone_stat_threshold": ("int64", "zones", "cpus"),
+    "zone_compact_defer_shift": ("int64", "zones"),
+    "zone_compact_considered": ("int64", "zones"),
+    "zone_compact_order_failed": ("int64", "zones"),
+    "zone_compact_migrate_pfn": ("int64", "zones", "modes"),
+    "zone_compact_free_pfn": ("int64", "zones"),
+    "zone_compact_init_migrate_pfn": ("int64", "zones"),
+    "zone_compact_init_free_pfn": ("int64", "zones"),
+    "node_kswapd_order": ("int64", "nodes"),
+    "node_kswapd_highest": ("int64", "nodes"),
+    "node_kswapd_failures": ("int64", "nodes"),
+    "node_kcompactd_order": ("int64", "nodes"),
+    "node_kcompactd_highest": ("int64", "nodes"),
+    "node_proactive_trigger": ("int64", "nodes"),
+    "node_stat": ("int64", "nodes", "node counters"),
+    "cpu_online": ("int8", "cpus"),
+    "cpu_vmstat_expires": ("int64", "cpus"),
+    "jiffies": ("int64", "one"),
+    "stat_interval": ("int64", "one"),
+    "event_count": ("int64", "events", "cpus"),
+}
+"""Type of each array of `MachineState`, and what each of its dimensions counts."""
 _MOST = {
     "pages": END_OF_MEMORY,
     "lists": 1 << 24,
@@ -209,8 +260,8 @@ def write_state(path: Path, state: MachineState) -> None:
         with packed:
             about = {**state.about, "state_version": STATE_VERSION}
             packed.writestr(_ABOUT, json.dumps(about, indent=1))
-            for name, array in _ARRAYS.items():
-                values = np.ascontiguousarray(getattr(state, name), array["dtype"])
+            for name, (dtype, *_) in _SIDES.items():
+                values = np.ascontiguousarray(getattr(state, name), dtype)
                 with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, values, allow_pickle=False)
 
@@ -225,8 +276,9 @@ def read_state(path: str | Path) -> MachineState:
     try:
         with opened(path) as file, zipfile.ZipFile(file) as packed:
             about = _about(path, packed)
-            left, arrays = _MOST_BYTES, {}
-            for name in _ARRAYS:
+            size = os.fstat(file.fileno()).st_size
+            left, arrays = max(_UNPACKED, _TIMES_UNPACKED * size), {}
+            for name in _SIDES:
                 arrays[name] = _values(path, packed, name, left)
                 left -= arrays[name].nbytes
     except _DAMAGED as error:
@@ -278,7 +330,7 @@ def _about(path: str | Path, packed: zipfile.ZipFile) -> Mapping[str, Any]:
 
 def _values(path: str | Path, packed: zipfile.ZipFile, name: str, left: int) -> np.ndarray:
     """An array; its size is bounded by what its header says before anything is unpacked."""
-    file, wanted = f"{name}.npy", _ARRAYS[name]
+    file, (wanted, *sides) = f"{name}.npy", _SIDES[name]
     try:
         member = packed.open(file)
     except KeyError:
@@ -289,15 +341,14 @@ def _values(path: str | Path, packed: zipfile.ZipFile, name: str, left: int) -> 
             shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(member)
         except ValueError as error:
             raise _wrong(path, f"{file} is no array ({error})") from None
-        sides = wanted["sides"]
-        if dtype != wanted["dtype"] or is_fortran or len(shape) != len(sides):
-            raise _wrong(path, f"{file} is no array of {wanted['dtype']} by {', '.join(sides)}")
+        if dtype != np.dtype(wanted) or is_fortran or len(shape) != len(sides):
+            raise _wrong(path, f"{file} is no array of {wanted} by {', '.join(sides)}")
         for side, count in zip(sides, shape, strict=True):
             if not 0 <= count <= _MOST[side]:
                 raise _wrong(path, f"{file} has {count} {side}")
         size = math.prod(shape) * dtype.itemsize
         if size > left:
-            raise _wrong(path, f"has more than {_MOST_BYTES} bytes of content")
+            raise _wrong(path, f"{file} takes more bytes than a file of its size unpacks to")
         content = io.BytesIO()
         while content.tell() < size and (piece := member.read(min(size - content.tell(), 1 << 24))):
             content.write(piece)
@@ -309,8 +360,8 @@ def _values(path: str | Path, packed: zipfile.ZipFile, name: str, left: int) -> 
 def _check(path: str | Path, state: MachineState) -> None:
     """Refuse arrays that contradict each other, or name what is not there."""
     sides: dict[str, tuple[str, int]] = {"one": ("", 1)}
-    for name, array in _ARRAYS.items():
-        for side, count in zip(array["sides"], getattr(state, name).shape, strict=True):
+    for name, (_, *of_array) in _SIDES.items():
+        for side, count in zip(of_array, getattr(state, name).shape, strict=True):
             first, known = sides.setdefault(side, (name, count))
             if known != count:
                 raise _wrong(path, f"{name} has {count} {side}, {first} has {known}")
@@ -349,3 +400,12 @@ def _check(path: str | Path, state: MachineState) -> None:
     at_home = (state.list_kind == ON_PCP_LIST) == (state.list_cpu >= 0)
     if not bool((at_home & (is_lru | (state.list_order >= 0))).all()):
         raise _wrong(path, "a list has a CPU or an order that its kind does not have")
+    for kinds in ((ON_FREE_LIST, ON_PCP_LIST), (ON_LRU_LIST,)):
+        sides_of = [state.list_of_entries(kind) for kind in kinds]
+        firsts = np.concatenate([pfns for pfns, _ in sides_of]).astype(np.int64)
+        orders = np.concatenate([state.list_order[lists] for _, lists in sides_of])
+        ends = firsts + (np.int64(1) << np.maximum(orders, 0).astype(np.int64))
+        by_pfn = np.argsort(firsts, kind="stable")
+        limits = np.append(firsts[by_pfn][1:], pages)
+        if bool((ends[by_pfn] > limits).any()):
+            raise _wrong(path, "a page is on two lists, or ends behind the memory")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -163,6 +164,18 @@ class Demand:
         return places
 
 
+class KnownStart(NamedTuple):
+    """What a state file tells of the start: its instant, and the page frames on a list then.
+
+    Attributes:
+        time_ns: on the recording's clock.
+        on_lists: bool by page frame: free, or on a per-CPU list.
+    """
+
+    time_ns: int
+    on_lists: np.ndarray
+
+
 def resolve_demand(
     trace: Trace,
     machine: Machine,
@@ -172,6 +185,7 @@ def resolve_demand(
     seed: int = 0,
     realtime: frozenset[int] = frozenset(),
     ticks: np.ndarray | None = None,
+    known: KnownStart | None = None,
     progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
@@ -187,7 +201,8 @@ def resolve_demand(
         seed: for how long a success lives that the recording did not have.
         realtime: thread ids of realtime tasks (S2.6).
         ticks: TICK events in time order, None where none were recorded. Those from before all
-            other events are left out.
+            other events are left out, but not those after a known start.
+        known: the start's instant and free pages, where a state file tells them.
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -199,7 +214,7 @@ def resolve_demand(
     reclaims = direct_reclaims(trace)
     elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
-    resolution = ResolvedTrace(trace, machine, maker, progress)
+    resolution = ResolvedTrace(trace, machine, maker, progress, known)
     others, hidden = resolution.events.values, resolution.hidden
     objects, clusters = resolution.objects.values, ()
     holds, hold_ranks = interrupted_holds(others, resolution.marks.values)
@@ -252,6 +267,8 @@ def resolve_demand(
     if ticks is not None:
         earliest = (others[:1], *beside, holds, hidden.events)
         first_ns = min(int(each["time_ns"].min(initial=LATEST_NS)) for each in earliest)
+        if known is not None:
+            first_ns = known.time_ns
         beside.insert(0, ticks[ticks["time_ns"] >= first_ns])
     together = np.concatenate(beside)
     ranks = np.zeros(len(together), np.int64)
@@ -369,7 +386,12 @@ class ResolvedTrace:
     """
 
     def __init__(
-        self, trace: Trace, machine: Machine, maker: RowMaker, progress: Report | None = None
+        self,
+        trace: Trace,
+        machine: Machine,
+        maker: RowMaker,
+        progress: Report | None = None,
+        known: KnownStart | None = None,
     ) -> None:
         """Match every free to its allocation."""
         if len(trace) > resolved.LAST_ROW:
@@ -393,6 +415,11 @@ class ResolvedTrace:
         self._frames = resolved.FramesSeen(
             np.zeros(machine.end_pfn, np.int32), np.zeros(machine.end_pfn, resolved.FREED)
         )
+        if known is not None:
+            # What is on a list there is as if it had been freed by no row.
+            on_lists = known.on_lists[: machine.end_pfn]
+            self._frames.last_free["time_ns"][: len(on_lists)][on_lists] = known.time_ns
+            self._frames.last_free["row"][: len(on_lists)][on_lists] = resolved.BEFORE_ROWS
         self.events = Column(at.EVENT, directory, expected)
         self.objects = Column(resolved.OBJECT, directory, expected)
         self.requests = Column(REQUEST_SEEN, directory)

@@ -7,7 +7,6 @@ kernel are needed. The format is `Documentation/bpf/btf.rst`.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +32,7 @@ class _Type(NamedTuple):
     tail: int
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A member of a structure: where it begins, bytes from the structure's begin, and its type."""
 
     offset: int
@@ -115,9 +113,7 @@ class KernelTypes:
         place = self._places[number]
         name, info, size_or_type = _TYPE.unpack_from(self._data, place)
         kind, entries, has_flag = info >> 24 & 31, info & 0xFFFF, bool(info >> 31)
-        return _Type(
-            kind, self._name(name), size_or_type, entries, has_flag, place + _TYPE.size
-        )
+        return _Type(kind, self._name(name), size_or_type, entries, has_flag, place + _TYPE.size)
 
     def _bare(self, number: int) -> int:
         """A type without its other names and qualifiers."""

@@ -45,9 +45,7 @@ class _Pages(NamedTuple):
 
 
 @entry
-def follow(
-    links: np.ndarray, first: int, head: int, base: int, size: int, pfns: np.ndarray
-) -> int:
+def follow(links: np.ndarray, first: int, head: int, base: int, size: int, pfns: np.ndarray) -> int:
     """No kernel function: write down the pages of a list, head first.
 
     Args:
@@ -244,9 +242,7 @@ def _nodes(memory: KernelMemory) -> list[tuple[int, Structure]]:
     size = _nodemask_bytes(memory, states)
     online = memory.bits(memory.address("node_states") + states["N_ONLINE"] * size, size)
     pointers = memory.address("node_data")
-    return [
-        (node, memory.at("pglist_data", memory.number(pointers + 8 * node))) for node in online
-    ]
+    return [(node, memory.at("pglist_data", memory.number(pointers + 8 * node))) for node in online]
 
 
 def _nodemask_bytes(memory: KernelMemory, states: dict[str, int]) -> int:

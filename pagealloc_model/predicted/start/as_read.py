@@ -1,0 +1,173 @@
+"""The state that a replay begins with, as a state file has it: nothing of it is guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import LISTED, ReadLists, StartImage
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.text import count_of
+from pagealloc_model.predicted.demand.demand import KnownStart
+from pagealloc_model.predicted.start.evidence import frame_count
+from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
+
+if TYPE_CHECKING:
+    from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.recording.machine import Machine
+    from pagealloc_model.recording.state_instant import DatedState
+
+_PREV_FREE_HIGH_ORDER = 1
+"""Bit of `struct per_cpu_pages`' flags."""
+
+
+def read_image(machine: Machine, demand: Demand, dated: DatedState) -> StartImage:
+    """The start image that a state file gives.
+
+    Args:
+        machine: its zones and CPUs.
+        demand: what is asked for from the state's instant on; it says which of the pages in use
+            are freed later.
+        dated: the state.
+
+    Raises:
+        RecordingError: the state is of another machine than the recording's snapshots.
+    """
+    state, length = dated.state, frame_count(machine)
+    numbers = zone_numbers(machine, dated)
+    buddies = listed_records(state, ON_FREE_LIST, numbers)
+    on_lists = listed_records(state, ON_PCP_LIST, numbers)
+    free = np.zeros(length, bool)
+    for order in np.unique(buddies["order"]):
+        firsts = buddies["pfn"][buddies["order"] == order].astype(np.int64)
+        free[(firsts[:, None] + np.arange(1 << int(order))).ravel()] = True
+    pages = min(length, len(state.page_flags))
+    is_lru = state.page_flags[:pages] >> np.uint64(state.about["flags"]["lru"]) & np.uint64(1)
+    movable = np.zeros(length, bool)
+    movable[:pages] = is_lru.astype(bool)
+    for first in np.flatnonzero(movable[:pages] & (state.page_order[:pages] > 0)):
+        movable[first : first + (1 << int(state.page_order[first]))] = True
+    block_types = np.full(length >> machine.pageblock_order, -1, np.int8)
+    blocks = min(len(block_types), len(state.block_type))
+    block_types[:blocks] = state.block_type[:blocks]
+    at_start = demand.objects[demand.at_start]
+    at_start = at_start[at_start["pfn"] + (np.int64(1) << at_start["order"]) <= length]
+    by_zone = np.full(len(machine.zones), -1)
+    by_zone[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
+    return StartImage(
+        free=free,
+        movable=movable & ~free,
+        block_types=block_types,
+        listed=on_lists,
+        pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
+        allocated_pfn=at_start["pfn"].astype(np.int32),
+        allocated_order=at_start["order"].astype(np.int8),
+        origin=(
+            f"state file {dated.path.name}: {count_of(len(buddies), 'free buddy', 'free buddies')} "
+            f"and {count_of(len(on_lists), 'page')} of per-CPU lists are in the kernel's own "
+            "order, and limits and counters of lists and zones are its own",
+        ),
+        read=ReadLists(
+            buddies=buddies,
+            pageset_words=_pageset_words(machine, state, by_zone),
+            zone_words=_zone_words(state, by_zone),
+        ),
+    )
+
+
+def zone_numbers(machine: Machine, dated: DatedState) -> np.ndarray:
+    """The machine's number of each zone of a state file, -1 for zones that it has not.
+
+    Raises:
+        RecordingError: a zone with pages is none of the machine's, or at another place.
+    """
+    about, state = dated.state.about, dated.state
+    numbers = np.full(len(state.zone_start), -1)
+    for place in range(len(numbers)):
+        node, kind = divmod(place, len(about["zones"]))
+        numbers[place] = machine.zone_index(about["nodes"][node], about["zones"][kind])
+        if not state.zone_managed[place]:
+            continue
+        zone = machine.zones[numbers[place]] if numbers[place] >= 0 else None
+        if zone is None or zone.start_pfn != state.zone_start[place]:
+            title = f"zone {about['zones'][kind]} of node {about['nodes'][node]}"
+            what = f"{title} is not where the recording's snapshots have it"
+            raise RecordingError(dated.path, what, todo="keep it with its own recording")
+    return numbers
+
+
+def listed_records(state: MachineState, kind: int, numbers: np.ndarray) -> np.ndarray:
+    """`LISTED` records of all entries of the lists of a kind, in the state file's order."""
+    pfns, lists = state.list_of_entries(kind)
+    records = np.zeros(len(pfns), LISTED)
+    records["pfn"] = pfns
+    records["zone"] = numbers[state.list_zone[lists]]
+    records["order"] = state.list_order[lists]
+    records["migratetype"] = state.list_type[lists]
+    records["cpu"] = state.list_cpu[lists]
+    return records
+
+
+def known_start(dated: DatedState) -> KnownStart:
+    """The instant of a state and the pages that are on its lists."""
+    on_lists = np.zeros(len(dated.state.page_flags), bool)
+    for kind in (ON_FREE_LIST, ON_PCP_LIST):
+        pfns, lists = dated.state.list_of_entries(kind)
+        orders = dated.state.list_order[lists]
+        for order in np.unique(orders):
+            firsts = pfns[orders == order].astype(np.int64)
+            on_lists[(firsts[:, None] + np.arange(1 << int(order))).ravel()] = True
+    return KnownStart(dated.time_ns, on_lists)
+
+
+def machine_as_read(machine: Machine, dated: DatedState) -> Machine:
+    """The machine with limits of per-CPU lists and watermark boosts as a state file has them."""
+    state, numbers = dated.state, zone_numbers(machine, dated)
+    zones = list(machine.zones)
+    for place in np.flatnonzero((numbers >= 0) & (state.zone_managed > 0)):
+        number = int(numbers[place])
+        pagesets = tuple(
+            replace(
+                pageset,
+                count=int(state.pageset_count[place, pageset.cpu]),
+                high=int(state.pageset_high[place, pageset.cpu]),
+                batch=int(state.pageset_batch[place, pageset.cpu]),
+            )
+            for pageset in zones[number].pagesets
+            if pageset.cpu < state.pageset_count.shape[1]
+        )
+        boost = int(state.zone_boost[place])
+        zones[number] = replace(zones[number], boost=boost, pagesets=pagesets)
+    return replace(machine, zones=tuple(zones))
+
+
+def _pageset_words(
+    machine: Machine, state: MachineState, by_zone: np.ndarray
+) -> dict[int, np.ndarray]:
+    """Words of pagesets by offset, of the fields that the kernel has."""
+    words = {
+        at.PCP_ALLOC_FACTOR: state.pageset_alloc_factor,
+        at.PCP_FREE_COUNT: state.pageset_free_count,
+        at.PCP_EXPIRE: state.pageset_expire,
+        at.PCP_PREV_FREE_HIGH_ORDER: np.where(
+            state.pageset_flags < 0, -1, state.pageset_flags & _PREV_FREE_HIGH_ORDER
+        ),
+    }
+    cpus = min(machine.nr_cpus, state.pageset_count.shape[1])
+    has_pageset = (by_zone >= 0) & (state.zone_managed[by_zone] > 0)
+    made = {}
+    for word, values in words.items():
+        table = np.zeros((len(by_zone), machine.nr_cpus), np.int64)
+        table[:, :cpus] = np.where(has_pageset[:, None], values[by_zone, :cpus], 0)
+        if bool((table >= 0).all()):
+            made[word] = table
+    return made
+
+
+def _zone_words(state: MachineState, by_zone: np.ndarray) -> dict[int, np.ndarray]:
+    """Words of zones by offset."""
+    reserved = np.where(by_zone >= 0, state.zone_reserved_highatomic[by_zone], 0)
+    return {at.ZONE_RESERVED_HIGHATOMIC: reserved}
