@@ -24,6 +24,7 @@ from pagealloc_model.base.arrays import Column, parts, working_arrays, working_d
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.bulk import bulk_calls, with_bulk_times
 from pagealloc_model.predicted.demand.compaction import (
     Cluster,
     captured_requests,
@@ -217,6 +218,8 @@ def resolve_demand(
     resolution = ResolvedTrace(trace, machine, maker, progress, known)
     others, hidden = resolution.events.values, resolution.hidden
     objects, clusters = resolution.objects.values, ()
+    if len(calls := bulk_calls(trace, machine)):
+        hidden, objects = with_bulk_times(hidden, calls, objects)
     holds, hold_ranks = interrupted_holds(others, resolution.marks.values)
     # limits of every pageset of the start snapshot (S4.3, T12.3)
     limits = [
