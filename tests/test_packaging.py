@@ -23,6 +23,7 @@ IMPORT_TO_PYPI = {
     "IPython": "ipython",
     "playwright": "pytest-playwright",
     "yaml": "pyyaml",
+    "zmq": "pyzmq",
 }
 SHIPPED_WITH = {  # what a declared package is certain to bring along
     "ipython": "jupyterlab",
