@@ -41,14 +41,8 @@ from pagealloc_model.guests.runs import (
 )
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.numbers import statistics
-from pagealloc_model.numbers.quantities import (
-    ALLOCSTALL,
-    TIMES,
-    WHOLE_UNITS,
-    predicted_quantities,
-    recorded_quantities,
-    set_by_policy,
-)
+from pagealloc_model.numbers.vocabulary import ALLOCSTALL, RUN_UNITS, TIMES
+from pagealloc_model.numbers.whole_run import predicted_numbers, recorded_numbers, set_by_policy
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
 from pagealloc_model.predicted.prepared import forget_prepared
@@ -78,7 +72,7 @@ MEASURED_FILE = "measured.json"
 def measured_values(
     run: Run, directory: Path, recording: Recording | None = None
 ) -> Mapping[str, float]:
-    """Values measured in a run by name (`WHOLE_UNITS`), now or before its recording was deleted.
+    """Values measured in a run by name (`RUN_UNITS`), now or before its recording was deleted.
 
     They are kept in a directory; `recording` is the run's, where it is open.
     """
@@ -86,7 +80,7 @@ def measured_values(
     if run.status == DONE and file.exists() and not Path(run.path).exists():
         return json.loads(file.read_text())
     recording = recording or run.open()
-    values, error = _kept_values(recording, directory, {"what": "measured"}, recorded_quantities)
+    values, error = _kept_values(recording, directory, {"what": "measured"}, recorded_numbers)
     if error:
         what = f"run {run.name} cannot be measured: {error}"
         raise RecordingError(run.path, what, todo="remove it, and it is made again")
@@ -119,7 +113,7 @@ def predicted_values(
         predicted = replay(
             recording, policy, rules=rules or None, assumptions=assumptions, progress=unreported
         )
-        return predicted_quantities(recording, predicted)
+        return predicted_numbers(recording, predicted)
 
     parts = {"what": mode, "policy": policy.given(), "rules": rules}
     return _kept_values(recording, directory, parts, replayed)
@@ -174,7 +168,7 @@ def changes_table(
             forget_prepared(recording)
         if report is not None:
             report((place + 1) / len(usable))
-    unchanged = dict.fromkeys(WHOLE_UNITS, 0.0), ""
+    unchanged = dict.fromkeys(RUN_UNITS, 0.0), ""
     rows: list[dict[str, object]] = []
     for pair in pairs:
         before, after = (
@@ -187,7 +181,7 @@ def changes_table(
         for mode in MODES:
             changes = [predicted.get((pair.title, mode, run.name), unchanged) for run in before]
             note = next((refused for _, refused in changes if refused), "")
-            for metric, unit in WHOLE_UNITS.items():
+            for metric, unit in RUN_UNITS.items():
                 if metric in set_by_policy(pair.policy):
                     continue
                 sides = [
@@ -284,7 +278,7 @@ class ExperimentResult:
     Attributes:
         sides: kernels and values, by letter.
         runs: side, repeat, status, path, seconds, error and console, one row a run; `TIMES` and
-            `ALLOCSTALL` of `numbers.quantities`, as far as some run measured them.
+            `ALLOCSTALL` of `numbers.vocabulary`, as far as some run measured them.
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
     """
 

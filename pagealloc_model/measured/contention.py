@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.sites import MEASURED, MOVING
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import (
     LOCKED_EVENT,
@@ -22,7 +23,6 @@ from pagealloc_model.measured.stream import (
     Stream,
     begun_and_ended,
 )
-from pagealloc_model.measured.transactions import SITES as HOLD_SITES
 from pagealloc_model.measured.transactions import (
     UNKNOWN_ORDER,
     Transactions,
@@ -45,8 +45,9 @@ NEXT_EVENT_NS = 50_000
 """A CPU does under a lock, or right after, all that it does within this time of getting it."""
 
 UNDER_LOCK = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
-SITES = ("refill", "drain", "buddy_alloc", "direct_free", "other")
-OTHER = SITES.index("other")
+OTHER = len(MOVING)
+WAITING = (*MOVING, "other")
+"""Sites of waits; "other" are functions that no site of the model stands for."""
 _LOCK_FRAMES = 2
 """Frames above the caller in a spinlock's chain: the slow path and the lock function itself."""
 _CONTEXT_MARKERS = np.uint64(0xFFFFFFFFFFFFF000)
@@ -72,7 +73,7 @@ def _zones_table(
     time_ns: np.ndarray, zone: np.ndarray, cpu: np.ndarray, site: np.ndarray, zones: ZoneMap
 ) -> pd.DataFrame:
     columns = {"time_ns": time_ns, **zone_columns(zone, zones), "cpu": cpu.astype(np.int64)}
-    frame = pd.DataFrame({**columns, "site": np.array(SITES, object)[site]})
+    frame = pd.DataFrame({**columns, "site": np.array(WAITING, object)[site]})
     return frame.astype({"node": "int64"})
 
 
@@ -199,8 +200,8 @@ def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
     last = len(trace) - 1
     event = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
     site = np.full(len(following), OTHER)
-    site[event == Event.PCPU_DRAIN] = SITES.index("drain")
-    site[event == Event.FREE] = SITES.index("direct_free")
+    site[event == Event.PCPU_DRAIN] = WAITING.index("drain")
+    site[event == Event.FREE] = WAITING.index("direct_free")
     for index in np.flatnonzero(np.isin(event, (Event.ZONE_LOCKED, Event.EXTFRAG))):
         row = following[index]
         later = row + 1
@@ -208,7 +209,7 @@ def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
             later += 1
         direct = later <= last and trace.event[later] == Event.ALLOC
         direct = direct and trace.pfn[later] == trace.pfn[row]
-        site[index] = SITES.index("buddy_alloc" if direct else "refill")
+        site[index] = WAITING.index("buddy_alloc" if direct else "refill")
     return site
 
 
@@ -253,8 +254,8 @@ def _empty(columns: Mapping[str, str]) -> pd.DataFrame:
 COVERED_SITES = ("refill", "drain", "direct_free")
 """Whose holds these tracepoints announce; a direct buddy allocation takes the lock unannounced."""
 
-_REFILL, _DRAIN, _FREE = (HOLD_SITES.index(site) for site in COVERED_SITES)
-_EMPTY = HOLD_SITES.index("empty_refill")
+_REFILL, _DRAIN, _FREE = (MEASURED.index(site) for site in COVERED_SITES)
+_EMPTY = MEASURED.index("empty_refill")
 _OUTSIDE, _UNSURE = -1, -2
 
 NO_TIMES = _empty(_HOLD | {"node": "Int64", "hold_ns": "Int64", "wait_ns": "int64"})
@@ -376,7 +377,7 @@ def announced_holds(
             "time_ns": transactions.time_ns,
             **zone_columns(zone, zones),
             "cpu": transactions.cpu.astype(np.int64),
-            "site": named(transactions.site, HOLD_SITES),
+            "site": named(transactions.site, MEASURED),
             "hold_ns": pd.arrays.IntegerArray(
                 np.where(unknown, -1, stream.time_ns[end] - stream.time_ns[begin]), unknown
             ),

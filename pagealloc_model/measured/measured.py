@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.sites import CAUSES, MEASURED
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.contention import (
@@ -28,8 +29,6 @@ from pagealloc_model.measured.stream import (
     allocator_stream,
 )
 from pagealloc_model.measured.transactions import (
-    CAUSES,
-    SITES,
     UNKNOWN_ORDER,
     RunRules,
     inferred_transactions,
@@ -426,7 +425,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             "time_ns": transactions.time_ns,
             **zone_columns(transactions.zone, zones),
             "cpu": transactions.cpu.astype(np.int64),
-            "site": named(transactions.site, SITES),
+            "site": named(transactions.site, MEASURED),
             "cause": named(transactions.cause, CAUSES),
             "objects": pd.arrays.IntegerArray(transactions.objects, transactions.objects < 0),
             "pages": pd.arrays.IntegerArray(transactions.pages, transactions.pages < 0),

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pagealloc_model.allocator.sites import CAUSES
 from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import PROBE_EVENTS, Probe, Stream, allocator_stream
-from pagealloc_model.measured.transactions import CAUSES, drain_causes, run_shape, run_starts
+from pagealloc_model.measured.transactions import drain_causes, run_shape, run_starts
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pagealloc_model.allocator.sites import CAUSES, MEASURED
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.recording.trace.columns import Event
@@ -16,9 +17,6 @@ from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 if TYPE_CHECKING:
     import pandas as pd
 
-SITES = ("refill", "drain", "buddy_alloc", "direct_free", "empty_refill")
-"""Kinds of transactions; an empty refill took the lock and found no page."""
-CAUSES = ("", "commit", "decay", "drain_all")
 UNKNOWN_ORDER = -1
 
 _KWORKER_FREE_NS = 1_000_000
@@ -30,8 +28,8 @@ TRANSACTION = np.dtype(
     + [(name, np.int8) for name in ("zone", "site", "cause", "order", "migratetype")]
 )
 """A hold of zone->lock: when it began; buddies and base pages moved, -1 where unknown; the
-CPU that ran it; code of a `ZoneMap`; indices into `SITES` and `CAUSES`; `UNKNOWN_ORDER` for drains,
-which mix orders; number of the list, -1 for drains and frees."""
+CPU that ran it; code of a `ZoneMap`; indices into `MEASURED` and `CAUSES`; `UNKNOWN_ORDER` for
+drains, which mix orders; number of the list, -1 for drains and frees."""
 Transactions = np.recarray
 
 
@@ -50,7 +48,7 @@ def transactions_at(
         "pages": np.where(objects >= 0, objects << np.maximum(order, 0), -1),
         "cpu": stream.cpu[rows],
         "zone": zone,
-        "site": SITES.index(site) if isinstance(site, str) else site,
+        "site": MEASURED.index(site) if isinstance(site, str) else site,
         "cause": 0,
         "order": order,
         "migratetype": stream.migratetype[rows],
@@ -136,7 +134,7 @@ def probed_transactions(
     edge[returns[returns >= 0]] = -1
     opened = np.cumsum(edge[:-1]) > 0
     objects = np.where(returns >= 0, stream.value[returns], -1)
-    site = np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill"))
+    site = np.where(objects == 0, MEASURED.index("empty_refill"), MEASURED.index("refill"))
     refills = transactions_at(stream, calls, by_address[calls], site, objects=objects)
     # calls of the bulk free with what each freed
     frees, drained = stream.rows_of(Probe.BULK_FREE), stream.rows_of(Event.PCPU_DRAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -13,28 +13,14 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.pcp import high_limits
+from pagealloc_model.allocator.sites import BY_NAME, MOVING
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.folios import CLASS_NAMES
+from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.errors import FROZEN, NO_PCP, NO_PRESSURE, records
-from pagealloc_model.numbers.quantities import (
-    COUNTED,
-    OTHER_ORDERS,
-    SITES,
-    TOTAL_WORDS,
-    WINDOWS,
-    Quantity,
-    States,
-    comparable,
-    fallback_quantities,
-    hold_quantities,
-    paired,
-    replay_quantities,
-    was_recorded,
-    windows_of,
-)
 from pagealloc_model.numbers.result_tables import (
     FEW,
     Footer,
@@ -47,10 +33,21 @@ from pagealloc_model.numbers.result_tables import (
 )
 from pagealloc_model.numbers.statistics import LEVEL, SHARE, paired_p, scaled, unscaled, widths
 from pagealloc_model.numbers.validation import Validation, validate
+from pagealloc_model.numbers.values import (
+    WINDOWS,
+    Holds,
+    Quantity,
+    States,
+    paired,
+    unknown,
+    was_recorded,
+    windows_of,
+)
 from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
+from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
 from pagealloc_model.recording.recorded_machine import recorded_settings
 from pagealloc_model.recording.trace.columns import Event
@@ -185,7 +182,7 @@ def _dispersion(trace: Trace) -> float:
 def _other_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     """Fallbacks, and counters of vmstat."""
     sides = [
-        {(one.metric, one.scope): one.value for one in fallback_quantities(side.fallbacks)}
+        {(one.metric, one.scope): one.value for one in voc.compared(voc.FALLBACKS, side.fallbacks)}
         for side in (validation.measured, validation.replay)
     ]
     if was_recorded(validation.recording, Event.EXTFRAG):
@@ -207,7 +204,7 @@ def _state_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     start = real.at(np.array([validation.scored_from_ns]))
     instants = real.time_ns[real.time_ns > validation.scored_from_ns]
     model = States.of_replay(validation.replay).at(instants)
-    sides = (side.quantities(machine) for side in (real.at(model.time_ns), model, start))
+    sides = (voc.by_zone(side, machine) for side in (real.at(model.time_ns), model, start))
     moved = set(zip(validation.snapshots["metric"], validation.snapshots["scope"], strict=True))
     for kernel, its, held in zip(*sides, strict=True):
         is_still = (kernel.metric, kernel.scope.partition(",at=")[0]) not in moved
@@ -238,21 +235,21 @@ def _hold_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     nulls = validation.errors[validation.errors["null_model"] == NO_PCP]
     nulls = nulls[nulls["scope"] == "all"].set_index("metric")["null"]
     shown = {
-        "refill": was_recorded(recording, Event.ZONE_LOCKED),
-        "drain": was_recorded(recording, Event.PCPU_DRAIN),
+        **{site: was_recorded(recording, BY_NAME[site].event) for site in ("refill", "drain")},
         "buddy_alloc": measured.boundaries in ("lock tracepoints", "kprobes"),
         "direct_free": "direct_free" not in measured.unseen_sites,
     }
-    sites = [site for site in SITES if shown[site]]
+    sites = [site for site in MOVING if shown[site]]
     metrics = [f"{site}_{what}" for site in sites for what in ("transactions", "pages")]
     sizes = [f"pages_per_{site}" for site in sites] + ["longest_drain"] * shown["drain"]
-    if len(sites) == len(SITES):
+    if len(sites) == len(MOVING):
         metrics.append("zone_lock_acquisitions")
         sizes.append("pages_per_acquisition")
     whole = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
     nulls = {"zone_lock_acquisitions": whole} | nulls.to_dict()
     tables = (side.transactions_full for side in (measured, validation.replay))
-    sides = (hold_quantities(table[table["site"].isin(SITES)]) for table in tables)
+    holds = (Holds.of_table(table[table["site"].isin(MOVING)]) for table in tables)
+    sides = (voc.compared(voc.HOLDS, side) for side in holds)
     for kernel, its in zip(*sides, strict=True):
         metric, key = kernel.metric, (kernel.metric, kernel.scope)
         if metric in sizes and not (np.isnan(kernel.value) or np.isnan(its.value)):
@@ -268,6 +265,14 @@ WITHIN_ERROR, FAILS_NULL = "within error", "fails null"
 UNCHECKED, DOUBTED, UNKNOWN, ONE_SEED = "unchecked", "refused", "unknown", "one seed"
 BELIEVED = (BETTER, WORSE, CHANGED)
 """Verdicts on a change that is larger than the model's error on this recording."""
+REASONS = {
+    WITHIN_ERROR: "within the model's error",
+    UNCHECKED: "not shown by the recording",
+    ONE_SEED: "too rare to judge from one seed",
+    FAILS_NULL: "predicted no better than by a null model",
+    SAME: "the same on both sides",
+}
+"""Why others are not believed, in words."""
 LEAST_COVERED = 0.25
 """Where the model's value at the scored snapshots is less than this share of that of the whole
 replay, the snapshots missed most of what happened, and their error says little of it."""
@@ -420,14 +425,7 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
 def _other_words(known: pd.DataFrame) -> str:
     """The number of rows that are not believed, by the reason."""
     counts = known["verdict"].value_counts()
-    reasons = (
-        (WITHIN_ERROR, "within the model's error"),
-        (UNCHECKED, "not shown by the recording"),
-        (ONE_SEED, "too rare to judge from one seed"),
-        (FAILS_NULL, "predicted no better than by a null model"),
-        (SAME, "the same on both sides"),
-    )
-    return ", ".join(f"{counts[word]} {words}" for word, words in reasons if word in counts)
+    return ", ".join(f"{counts[word]} {words}" for word, words in REASONS.items() if word in counts)
 
 
 _TOLD_RULE = (
@@ -448,7 +446,7 @@ _NAMED, _SHOWN = 4, 12
 def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     """Changes beyond error in a sentence, and these rows with the totals of the machine."""
     keys = list(zip(rows["metric"], rows["scope"], strict=True))
-    words = [TOTAL_WORDS.get(key) for key in keys]
+    words = [voc.TOTAL_WORDS.get(key) for key in keys]
     named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
     known = rows.assign(words=named, total=list(map(bool, words)))[rows["verdict"] != UNKNOWN]
     believed, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
@@ -614,8 +612,7 @@ class Comparison:
         rows = self.rows
         if style == "mmtests":
             keys = zip(rows["metric"], rows["scope"], strict=True)
-            mmtests = {(one.metric, one.scope): one.mmtests for one in COUNTED}
-            rows = rows.assign(metric=[mmtests.get(key) or key[0] for key in keys])
+            rows = rows.assign(metric=[voc.MMTESTS.get(key) or key[0] for key in keys])
         return comparison_table(
             rows, self.footer(), style=style, width=width, first=self.believable
         )
@@ -655,6 +652,57 @@ class Comparison:
         )
 
 
+OTHER_ORDERS = "the policy asks for other numbers of folios of that order"
+"""Why a quantity of folios is not compared."""
+
+
+def _quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
+    """All that a comparison says of a replay."""
+    windowed = voc.Windowed(replay, edges)
+    yield from voc.compared(voc.HOLDS, Holds.of_table(replay.transactions_full))
+    yield from voc.by_zone(States.of_replay(replay), replay.machine)
+    yield from voc.compared(voc.LISTS, windowed)
+    yield from voc.compared(voc.FALLBACKS, replay.fallbacks)
+    yield from voc.compared(voc.HOLD_TIMES, windowed)
+    if replay.assumptions.reclaim != "elastic":
+        yield from (number.quantity(None, number.scope) for number in (*voc.COUNTERS, voc.FAILED))
+        return
+    yield from voc.compared(voc.COUNTERS, voc.Growth.between(replay.vmstat, edges))
+    yield from voc.compared((voc.FAILED,), replay.outcomes)
+    yield from voc.folios(replay.folios, edges)
+
+
+def _comparable(
+    pairs: Iterable[tuple[Quantity, Quantity]],
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    kinds: Sequence[str],
+) -> tuple[tuple[Quantity, Quantity], ...]:
+    """Pairs in which the later is unknown where it is of folios of an order asked for otherwise.
+
+    Args:
+        pairs: of two replays of which one has a demand made anew by a policy (S10.13, S10.14).
+        before: requests for folios of the one side.
+        after: those of the other.
+        kinds: classes whose orders the policies differ in.
+    """
+    own = [side.set_index(["class", "order"])["asked"] for side in (before, after)]
+    asked = pd.concat(own, axis=1).fillna(0)
+    other = asked.index[asked.iloc[:, 0] != asked.iloc[:, 1]].tolist()
+    names: set[tuple[str, str]] = set()
+    folios = [number.name for number in voc.FOLIOS]
+    for kind, order in other:
+        if kind in kinds:
+            names.add((voc.FAILED.name, f"order={order}"))
+            names |= {(metric, f"class={kind},order={order}") for metric in folios}
+            is_huge = kind == "anon" and order == PMD_ORDER
+            names |= {(metric, "all") for metric in (*voc.HUGE, "thp_success") if is_huge}
+    return tuple(
+        (one, unknown(two)) if (two.metric, two.scope) in names else (one, two)
+        for one, two in pairs
+    )
+
+
 def compare(base: Replay, patch: Replay) -> Comparison:
     """Put two replays of the same recording side by side.
 
@@ -677,12 +725,12 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")
     edges = windows_of(base)
-    pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
+    pairs = paired(_quantities(base, edges), _quantities(patch, edges))
     if base.demand.by_orders != patch.demand.by_orders:
         fields = zip(CLASS_NAMES.values(), DEMAND_FIELDS, strict=True)
         given = base.policy.given(), patch.policy.given()
         kinds = [kind for kind, name in fields if given[0].get(name) != given[1].get(name)]
-        pairs = comparable(pairs, base.folios, patch.folios, kinds)
+        pairs = _comparable(pairs, base.folios, patch.folios, kinds)
     kept = {} if base.recording is None else base.recording.memo
     errors = kept.get(_key(base.rules, base.assumptions), NOT_VALIDATED)
     return Comparison(base=base, patch=patch, pairs=pairs).with_errors(errors)

@@ -12,25 +12,18 @@ import pandas as pd
 
 from pagealloc_model.allocator.layout import CHAINED
 from pagealloc_model.allocator.objects import RECORDED
+from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of, zone_scope
-from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_spinlocks
+from pagealloc_model.measured.contention import OTHER, WAITING, has_paravirtual_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.folios import fault_shares
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.numbers.quantities import (
-    WINDOWS,
-    counter_changes,
-    counter_quantities,
-    folio_quantities,
-    paired,
-    thp_success,
-    was_recorded,
-)
+from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.statistics import SHARE, relative
+from pagealloc_model.numbers.values import WINDOWS, counter_changes, paired, was_recorded
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
@@ -241,7 +234,7 @@ def _contention_rows(
     """
     times = lock_times(predicted, recorded_lock_model(recording))
     waits = measured.contention.waits
-    waits = waits[waits["site"] != SITES[OTHER]]
+    waits = waits[waits["site"] != WAITING[OTHER]]
     frame = times.acquisitions
     zone = frame["zone"].astype(str)
     held = frame["hold_ns"].groupby([zone, frame["cpu"]]).sum()
@@ -289,11 +282,8 @@ def _transaction_rows(
 ) -> Iterator[ErrorRow]:
     """Refills and drains: in all, by CPU, and bin by bin; and attempts that found no page."""
     tables = (measured.transactions_full, predicted.transactions_full)
-    for site, event, shown_by in (
-        ("refill", Event.ALLOC, Event.ZONE_LOCKED),
-        ("drain", Event.FREE, Event.PCPU_DRAIN),
-    ):
-        known = was_recorded(recording, shown_by)
+    for site, event in (("refill", Event.ALLOC), ("drain", Event.FREE)):
+        known = was_recorded(recording, BY_NAME[site].event)
         moved = [
             table[table["site"] == site]
             .groupby("cpu")["pages"]
@@ -390,7 +380,7 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
     """
     table = measured.vmstat
     if predicted.assumptions.reclaim != "elastic":
-        share = thp_success(counter_changes(table, (-np.inf, np.inf)))
+        share = voc.thp_success(counter_changes(table, (-np.inf, np.inf)))
         unknown = (SHARE, "none", float("nan"))
         if not np.isnan(share):
             yield error_row("thp_success", "all", share, float("nan"), *unknown)
@@ -401,7 +391,8 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
         return
     edges = np.linspace(times[0], times[-1], WINDOWS + 1)
     known = table[table["name"].isin(set(predicted.vmstat["name"]))]
-    sides = (counter_quantities(side, edges) for side in (known, predicted.vmstat))
+    growth = (voc.Growth.between(side, edges) for side in (known, predicted.vmstat))
+    sides = (voc.compared(voc.COUNTERS, side) for side in growth)
     for real, model in zip(*sides, strict=True):
         if not (np.isnan(real.value) or np.isnan(model.value)):
             null = 1.0 if real.unit == SHARE else 0.0
@@ -413,7 +404,7 @@ def _folio_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
     """Shares of requests for folios served, and served at once, of elastic replays (S10.12)."""
     if predicted.assumptions.reclaim != "elastic":
         return
-    sides = (folio_quantities(side.folios, predicted.edges) for side in (measured, predicted))
+    sides = (voc.folios(side.folios, predicted.edges) for side in (measured, predicted))
     for real, model in paired(*sides):
         if not (np.isnan(real.value) or np.isnan(model.value)):
             shown = (real.metric, real.scope, real.value, model.value, real.unit)

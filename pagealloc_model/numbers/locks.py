@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.sites import MOVING, PERFORMED, SITES
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
 from pagealloc_model.measured.measured import Measured, bin_start, measure
 from pagealloc_model.numbers.errors import recorded_lock_model, shows_contention
-from pagealloc_model.numbers.quantities import Quantity, paired
 from pagealloc_model.numbers.result_tables import comparison_table
 from pagealloc_model.numbers.statistics import relative
+from pagealloc_model.numbers.values import Quantity, paired
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times, with_spread
 from pagealloc_model.predicted.replay import Replay, replay
-from pagealloc_model.predicted.tables import EMPTY_SITES
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -112,13 +111,6 @@ def _quantities(times: LockTimes) -> Iterator[Quantity]:
 
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
-SITES = (
-    *("refill", "drain", "buddy_alloc", "direct_free"),
-    *("reserve", "unreserve", "boost_reset"),
-    *EMPTY_SITES,
-)
-"""Sites of S11.1 that the model performs."""
-
 _EMPTY_NOTE = (
     "empty_refill and empty_buddy_alloc found no page: kprobes or lock events show the first, "
     "nothing the second; each takes zone->lock, and its time is part of all predicted times"
@@ -127,15 +119,6 @@ _DIRECT_FREE_NOTE = (
     "direct_free: how many there were is NA, since only kprobes or lock tracepoints show those of "
     "pages that per-CPU lists hold too"
 )
-NOT_MODELLED = {
-    "compaction_scan": "compaction is replayed by what it took and freed, not by how it searched",
-    "page_reporting": "a balloon that reports free pages leaves no event",
-    "proc_readers": "who reads buddyinfo, zoneinfo or pagetypeinfo is in no recording",
-    "watermark_update": "sysctls are not changed during a replay",
-    "growth": "memory that a zone gets is put into its lists without a hold",
-    "isolation": "contiguous ranges, hotplug and memory failure are not replayed",
-}
-"""The other sites of S11.1, and why neither side has them: their values are NA."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -195,11 +178,11 @@ class LockComparison:
         sums = self.table.groupby(["site", "source"])[names].sum(min_count=1).unstack("source")
         sides_of = pd.MultiIndex.from_product([names, ["measured", "predicted"]])
         sums = sums.reindex(columns=sides_of)
-        others = [site for site in sums.index if site not in SITES]
-        sums = sums.reindex([*SITES, *others, *NOT_MODELLED])
-        modelled = sums.index.isin(SITES)
+        others = [site for site in sums.index if site not in PERFORMED]
+        sums = sums.reindex([*PERFORMED, *others, *(site.name for site in SITES if site.left_out)])
+        modelled = sums.index.isin(PERFORMED)
         counted = modelled & ~sums.index.isin(self.measured.unseen_sites)
-        waited = modelled & sums.index.isin(CONTENDED_SITES) & self.measured.contention.known
+        waited = modelled & sums.index.isin(MOVING) & self.measured.contention.known
         sides: dict[str, list[np.ndarray]] = {}
         for name in names:
             real, model = (
@@ -239,7 +222,7 @@ class LockComparison:
             _EMPTY_NOTE,
             *self.measured.contention.notes,
             *released,
-            *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
+            *(f"{site.name}: not modelled, {site.left_out}" for site in SITES if site.left_out),
             *self.times.model.costs.lines(),
         )
 

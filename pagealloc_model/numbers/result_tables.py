@@ -19,6 +19,7 @@ from pagealloc_model.base.text import (
     paragraph,
     percent,
 )
+from pagealloc_model.numbers.vocabulary import WORDS
 
 Style = Literal["signed", "mmtests"]
 
@@ -206,24 +207,11 @@ def value_and_gain(value: object, gain: object) -> str:
 
 
 SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
-METRIC_WORDS = {
-    "zone_lock_acquisitions": "zone->lock acquisitions",
-    "pages_per_acquisition": "pages per zone->lock acquisition",
-    "buddy_alloc_transactions": "allocations at the buddy",
-    "direct_free_transactions": "frees to the buddy",
-    "pcp_count": "pages on per-CPU lists",
-    "pcp_lock_acquisitions": "pcp->lock acquisitions",
-    "highatomic_blocks": "HighAtomic pageblocks",
-    "free_in_whole_blocks": "free pages in whole blocks",
-    "free_in_whole_blocks_not_highatomic": "free pages in whole blocks, not HighAtomic",
-    "thp_success": "THP success",
-    "extfrag_events": "fallbacks",
-}
 
 
 def row_words(row: Any, *, place: str = " in ") -> str:
     """A row of a comparison in words, such as "free pages in DMA32"; `place` goes before a zone."""
-    metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
+    metric = WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
     words = metric.replace("_", " ")
     for part in str(row.scope).split(","):
         key, _, value = part.rpartition("=")

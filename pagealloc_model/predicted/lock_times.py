@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import sites
 from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.predicted.tables import SITE_NAMES, named_sites
+from pagealloc_model.predicted.tables import named_sites
 from pagealloc_model.recording.machine import Machine
 
 I64, I32, I16, I8 = np.int64, np.int32, np.int16, np.int8
@@ -383,9 +384,9 @@ LOG_COLUMN = dict(zip(WORK_COLUMNS, (6, 7, 8, 9, 10, 11), strict=True))
 TRYLOCK = "trylock"
 """Cause of a hold that moves one page past the list, because a trylock of the list failed."""
 
-_ALLOCATED_PAST_LIST, _FREED_PAST_LIST = len(SITE_NAMES), len(SITE_NAMES) + 1
-_PAST_LIST = [("buddy_alloc", TRYLOCK), ("direct_free", TRYLOCK)]
-_NAMES = np.array([SITE_NAMES[site] for site in range(len(SITE_NAMES))] + _PAST_LIST, object)
+_ALLOCATED_PAST_LIST, _FREED_PAST_LIST = len(sites.NAMES), len(sites.NAMES) + 1
+_NAMES = np.append(sites.NAMES, ["buddy_alloc", "direct_free"])
+_CAUSES = np.append(sites.CAUSES_BY_CODE, [TRYLOCK, TRYLOCK])
 
 
 def _acquisitions_table(
@@ -409,7 +410,7 @@ def _acquisitions_table(
     # units of work are the model's, in proportion to the pages that were still there to move
     pages, planned = outcomes["pages"].astype(np.int64), holds[:, LOG_COLUMN["pages"]]
     part, whole = np.where(planned > 0, pages, 1), np.maximum(planned, 1)
-    past_list = site >= len(SITE_NAMES)
+    past_list = site >= len(sites.NAMES)
     work = {
         name: np.where(past_list, 0, holds[:, column] * part // whole)
         for name, column in LOG_COLUMN.items()
@@ -426,8 +427,8 @@ def _acquisitions_table(
             "node": nodes[records["lock"]],
             "cpu": cpu,
             "list_cpu": np.where(logged, holds[:, 3], cpu),
-            "site": pd.Categorical(_NAMES[site, 0]),
-            "cause": pd.Categorical(_NAMES[site, 1]),
+            "site": pd.Categorical(_NAMES[site]),
+            "cause": pd.Categorical(_CAUSES[site]),
             **work,
             **{name: outcomes[name] for name in ("arrival_ns", "start_ns", "hold_ns")},
             "wait_ns": outcomes["start_ns"] - outcomes["arrival_ns"],

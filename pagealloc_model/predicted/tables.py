@@ -12,36 +12,21 @@ import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator import sites
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.recording.machine import Machine
 
-EMPTY_REFILL, EMPTY_BUDDY_ALLOC = at.SITES, at.SITES + 1
-SITE_NAMES = {
-    at.SITE_REFILL: ("refill", ""),
-    at.SITE_DRAIN_COMMIT: ("drain", "commit"),
-    at.SITE_DRAIN_DECAY: ("drain", "decay"),
-    at.SITE_DRAIN_ALL: ("drain", "drain_all"),
-    at.SITE_BUDDY_ALLOC: ("buddy_alloc", ""),
-    at.SITE_DIRECT_FREE: ("direct_free", ""),
-    at.SITE_RESERVE: ("reserve", ""),
-    at.SITE_UNRESERVE: ("unreserve", ""),
-    at.SITE_BOOST_RESET: ("boost_reset", ""),
-    EMPTY_REFILL: ("empty_refill", ""),
-    EMPTY_BUDDY_ALLOC: ("empty_buddy_alloc", ""),
-}
-"""Site and cause of each of `named_sites`."""
-EMPTY_SITES = (SITE_NAMES[EMPTY_REFILL][0], SITE_NAMES[EMPTY_BUDDY_ALLOC][0])
-_SITES = np.array([SITE_NAMES[site] for site in range(len(SITE_NAMES))], object)
 _OBJECTS, _PAGES = 6, 7
 
 
 def named_sites(log: np.ndarray) -> np.ndarray:
-    """The site of each hold, a key of `SITE_NAMES`, of a log without rows of pages."""
+    """The site of each hold, a row of `sites.NAMES`, of a log without rows of pages."""
     site, found_nothing = log[:, 0], log[:, _OBJECTS] == 0
-    site = np.where(found_nothing & (site == at.SITE_REFILL), EMPTY_REFILL, site)
-    return np.where(found_nothing & (site == at.SITE_BUDDY_ALLOC), EMPTY_BUDDY_ALLOC, site)
+    site = np.where(found_nothing & (site == at.SITE_REFILL), sites.EMPTY_REFILL, site)
+    empty_alloc = found_nothing & (site == at.SITE_BUDDY_ALLOC)
+    return np.where(empty_alloc, sites.EMPTY_BUDDY_ALLOC, site)
 
 
 FALLBACK_KINDS = {at.CLAIM_BLOCK: "claim_block", at.CLAIM: "claim", at.STEAL: "steal"}
@@ -208,8 +193,8 @@ class Tables:
                 "node": _nodes(self.machine)[log[:, 2]],
                 "zone": _zone_names(self.machine)[log[:, 2]],
                 "cpu": log[:, 3],
-                "site": _SITES[site, 0],
-                "cause": _SITES[site, 1],
+                "site": sites.NAMES[site],
+                "cause": sites.CAUSES_BY_CODE[site],
                 "objects": log[:, _OBJECTS],
                 "pages": log[:, _PAGES],
                 "order": log[:, 4],
@@ -261,7 +246,7 @@ class Tables:
 def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     """zone->lock use by time bin (int64 edges), zone and site, of a log's holds."""
     log = log[log[:, 0] < at.SITES]
-    number, names = pd.factorize(_SITES[:, 0])
+    number, names = pd.factorize(sites.NAMES)
     frame, managed = _grid(machine, edges[:-1], site=names)
     place = np.full(len(machine.zones), -1)
     place[managed] = np.arange(len(managed))
@@ -300,7 +285,7 @@ class TransactionCounts:
         """Count the transactions among log rows."""
         log = log[log[:, 0] < at.SITES]
         list_of = log[:, 2] * self._machine.nr_cpus + log[:, 3]
-        place = list_of * len(_SITES) + named_sites(log)
+        place = list_of * len(sites.NAMES) + named_sites(log)
         keys, counts = np.unique(place << 32 | log[:, _OBJECTS], return_counts=True)
         self._counts.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
 
@@ -308,15 +293,15 @@ class TransactionCounts:
     def transactions(self) -> pd.DataFrame:
         """The table that `Replay.transactions` is."""
         keys, machine = np.array(list(self._counts), np.int64), self._machine
-        list_of, site = np.divmod(keys >> 32, len(_SITES))
+        list_of, site = np.divmod(keys >> 32, len(sites.NAMES))
         zone, cpu = np.divmod(list_of, machine.nr_cpus)
         frame = pd.DataFrame(
             {
                 "node": _nodes(machine)[zone],
                 "zone": _zone_names(machine)[zone],
                 "cpu": cpu,
-                "site": _SITES[site, 0],
-                "cause": _SITES[site, 1],
+                "site": sites.NAMES[site],
+                "cause": sites.CAUSES_BY_CODE[site],
                 "objects": keys & ((1 << 32) - 1),
                 "transactions": np.array(list(self._counts.values()), np.int64),
             }

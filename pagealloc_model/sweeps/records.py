@@ -37,12 +37,12 @@ from pagealloc_model.base.jit import cache_directory
 from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
+from pagealloc_model.numbers.vocabulary import sweep_row
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.predicted.replay import Cancelled
 from pagealloc_model.recording.event_files import digest_of, event_file_of, event_files_of
 from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.sweeps.design import Settings
-from pagealloc_model.sweeps.metrics import Row, replay_metrics
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -66,7 +66,7 @@ IDENTITY = (
 )
 """Stores' own names for a file's content, or else the time it last changed."""
 
-Numbers = tuple[Row, dict[str, str | int]]
+Numbers = tuple[dict[str, float], dict[str, str | int]]
 """Metrics, and values for names in `PROVENANCE`."""
 
 
@@ -123,7 +123,7 @@ def replayed_point(
     elastic = vars(assumed.pop("elastic")) if replay.assumptions.reclaim == "elastic" else {}
     assumed |= {f"elastic.{name}": value for name, value in elastic.items()}
     assumed.pop("elastic", None)
-    return replay_metrics(replay), {
+    return sweep_row(replay), {
         "effective_policy": str(replay.policy),
         "effective_rules": replay.rules.spelled(),
         "decided_by": replay.kernel

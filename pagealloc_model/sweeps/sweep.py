@@ -17,11 +17,11 @@ from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.numbers.result_tables import labelled
+from pagealloc_model.numbers.vocabulary import Number, column
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.sweeps.design import Point, Settings, grid, shown
-from pagealloc_model.sweeps.metrics import Metric, metric
 from pagealloc_model.sweeps.records import (
     PROVENANCE,
     Record,
@@ -65,9 +65,10 @@ class SweepResult:
 
     Attributes:
         rows: one row a point, in the order of recordings, seeds and points. Columns: recording,
-            one for each axis (NA: as recorded), seed; metrics (`sweeps.metrics`); then provenance:
-            recording_sha256, effective_policy, effective_rules, decided_by, assumptions,
-            lost_events, version, model, seconds, finished, key; and error, "" where there is none.
+            one for each axis (NA: as recorded), seed; metrics (`numbers.vocabulary`); then
+            provenance: recording_sha256, effective_policy, effective_rules, decided_by,
+            assumptions, lost_events, version, model, seconds, finished, key; and error, "" where
+            there is none.
         axes: what was varied.
         reused: how many points were known before.
     """
@@ -96,7 +97,7 @@ class SweepResult:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The columns that hold numbers of the replays."""
-        return tuple(name for name in self.rows if metric(str(name)).meaning != name)
+        return tuple(name for name in self.rows if column(str(name)).meaning != name)
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table; the file appears whole or not at all."""
@@ -180,7 +181,7 @@ class SweepResult:
         summary = pd.DataFrame(lines, columns=columns)
         summary = summary.sort_values("swing", ascending=False, kind="stable", ignore_index=True)
         values = pd.concat(parts, ignore_index=True)
-        return Sensitivity(metric=metric(name), values=values, summary=summary, source=self.rows)
+        return Sensitivity(metric=column(name), values=values, summary=summary, source=self.rows)
 
     def pareto(self, x: str = LOCK_TIME, y: str = FRAGMENTATION) -> ParetoFront:
         """The front of two metrics, for each recording by itself.
@@ -200,7 +201,7 @@ class SweepResult:
         )
         costs = points[["recording"]]
         for place, name in (("x", x), ("y", y)):
-            sign = -1.0 if metric(name).better == "higher" else 1.0
+            sign = -1.0 if column(name).better == "higher" else 1.0
             costs = costs.assign(**{place: points[name] * sign})
         ranked = costs.sort_values(["recording", "x", "y"], kind="stable")
         lowest = ranked.groupby("recording")["y"].cummin()
@@ -208,7 +209,7 @@ class SweepResult:
         best = (ranked["y"] < before).groupby([ranked[name] for name in ranked]).transform("any")
         points["on_front"] = best.reindex(points.index)
         return ParetoFront(
-            x=metric(x), y=metric(y), points=points, axes=self.axes, source=self.rows
+            x=column(x), y=column(y), points=points, axes=self.axes, source=self.rows
         )
 
 
@@ -278,8 +279,8 @@ class ParetoFront:
         source: the sweep's rows.
     """
 
-    x: Metric
-    y: Metric
+    x: Number
+    y: Number
     points: pd.DataFrame
     axes: tuple[str, ...]
     source: pd.DataFrame
@@ -292,7 +293,10 @@ class ParetoFront:
     def to_text(self, width: int = WIDTH) -> str:
         """The front as a table for a mail, a line a point, by the first metric."""
         lines = [
-            (str(row["recording"]), point_words(row, self.axes), row[self.x.name], row[self.y.name])
+            (
+                *(str(row["recording"]), point_words(row, self.axes)),
+                *(row[self.x.sweep], row[self.y.sweep]),
+            )
             for _, row in self.front.iterrows()
         ]
         legend = [
@@ -312,7 +316,7 @@ class ParetoFront:
         from pagealloc_model.show.figures import pareto_front
 
         titles = (self.x.title, self.y.title)
-        return pareto_front(self.points, self.axes, self.x.name, self.y.name, titles)
+        return pareto_front(self.points, self.axes, self.x.sweep, self.y.sweep, titles)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -328,7 +332,7 @@ class Sensitivity:
         source: the sweep's rows.
     """
 
-    metric: Metric
+    metric: Number
     values: pd.DataFrame
     summary: pd.DataFrame
     source: pd.DataFrame

@@ -107,7 +107,7 @@ def test_nothing_known_is_made_twice(
         raise AssertionError("made again")
 
     monkeypatch.setattr(changes_module, "replay", never)
-    monkeypatch.setattr(changes_module, "recorded_quantities", never)
+    monkeypatch.setattr(changes_module, "recorded_numbers", never)
     again = pm.experiment(where / "plan.toml", where / "out", runner=never)
     pd.testing.assert_frame_equal(again.changes, result.changes)
     assert replay_module.replay is not never

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pagealloc_model.allocator.sites import CAUSES, MEASURED
 from pagealloc_model.base import arrays
 from pagealloc_model.measured import transactions as runs
 from pagealloc_model.measured.measured import DIRECT_RECLAIM, outcomes_table
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import (
-    CAUSES,
-    SITES,
     RunRules,
     Transactions,
     inferred_transactions,
@@ -35,7 +34,7 @@ def rows(transactions: Transactions) -> list[Row]:
     """Site, cause, cpu, objects and pages of each, in time order."""
     columns = (getattr(transactions, name) for name in ("site", "cause", "cpu", "objects", "pages"))
     return [
-        (SITES[site], CAUSES[cause], int(cpu), int(objects), int(pages))
+        (MEASURED[site], CAUSES[cause], int(cpu), int(objects), int(pages))
         for site, cause, cpu, objects, pages in zip(*columns, strict=True)
     ]
 
@@ -195,9 +194,11 @@ def test_totals_do_not_depend_on_how_runs_are_cut(text: EventText, tmp_path: Pat
     stream = allocator_stream(trace, with_probes=False)
     for batched in (False, True):
         transactions = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=batched))
-        taken = np.isin(transactions.site, [SITES.index("refill"), SITES.index("buddy_alloc")])
+        taken = np.isin(
+            transactions.site, [MEASURED.index("refill"), MEASURED.index("buddy_alloc")]
+        )
         assert transactions.objects[taken].sum() == np.count_nonzero(trace.event == 3)
-        drained = transactions.site == SITES.index("drain")
+        drained = transactions.site == MEASURED.index("drain")
         assert transactions.pages[drained].sum() == np.count_nonzero(trace.event == 4)
 
 
@@ -261,7 +262,7 @@ def test_pages_are_followed_from_cpu_to_cpu(seed: int) -> None:
         for part in np.split(drained, starts[1:])
     ]
     table = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=False))
-    table = table[table["site"] == SITES.index("drain")]
+    table = table[table["site"] == MEASURED.index("drain")]
     of_all = table["cause"] == CAUSES.index("drain_all")
     assert of_all.sum() == sum(share > 0.5 for share in shares)
 

@@ -34,7 +34,7 @@ from pagealloc_model.numbers.comparison import (
     judged_runs,
     verdict_of,
 )
-from pagealloc_model.numbers.quantities import WINDOWS, Quantity
+from pagealloc_model.numbers.values import WINDOWS, Quantity
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import Prepared
 from tests.small_recordings import NORMAL, busy_events, shipped_recording, write_recording

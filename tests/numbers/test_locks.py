@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.allocator.sites import PERFORMED, SITES
 from pagealloc_model.numbers.locks import (
     KEYS,
-    NOT_MODELLED,
-    SITES,
     LockComparison,
     compare_locks,
     lock_policy_rows,
@@ -45,14 +44,14 @@ def test_totals_by_site_come_from_the_table(xfree: LockComparison) -> None:
 def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison) -> None:
     """Refills are measured, boost resets only modelled, scans of compaction neither."""
     by_site = xfree.by_site.set_index("site")
-    assert set(by_site.index) == {*SITES, *NOT_MODELLED, "other"}
+    assert set(by_site.index) == {*(site.name for site in SITES), "other"}
     sides = ["acquisitions_measured", "acquisitions_predicted"]
     assert by_site.loc["refill", sides].notna().all()
     assert by_site.loc["boost_reset", sides].isna().tolist() == [True, False]
-    assert by_site.loc[list(NOT_MODELLED)].isna().all(axis=None)
+    assert by_site.drop(index=[*PERFORMED, "other"]).isna().all(axis=None)
     shown = traffic_table(xfree).split()
     assert {"refill", "boost_reset"} <= {*shown}
-    assert not {*NOT_MODELLED} & {*shown}
+    assert not {site.name for site in SITES if site.left_out} & {*shown}
 
 
 def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:

@@ -16,12 +16,12 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
+from pagealloc_model.numbers.vocabulary import column, sweep_row
 from pagealloc_model.predicted.replay import Cancelled
 from pagealloc_model.sweeps import records
 from pagealloc_model.sweeps import records as local
 from pagealloc_model.sweeps import records as record
 from pagealloc_model.sweeps.design import Settings
-from pagealloc_model.sweeps.metrics import metric, replay_metrics
 from pagealloc_model.sweeps.records import (
     HeldRecordings,
     named_recording,
@@ -60,9 +60,9 @@ def test_a_row_is_what_a_replay_says(small: pm.Recording, tmp_path: Path) -> Non
     assert list(rows["pcp_batch"]) == BATCHES
     for row in rows.itertuples():
         replay = pm.replay(small, pm.Policy(pcp_batch=int(row.pcp_batch)))
-        metrics = replay_metrics(replay)
+        metrics = sweep_row(replay)
         assert {name: getattr(row, name) for name in metrics} == metrics
-        assert all(metric(name).meaning != name for name in metrics)
+        assert all(column(name).meaning != name for name in metrics)
         assert row.error == ""
         assert row.effective_policy == str(replay.policy)
         assert row.effective_rules == replay.rules.spelled()
@@ -70,7 +70,7 @@ def test_a_row_is_what_a_replay_says(small: pm.Recording, tmp_path: Path) -> Non
 
 def test_metrics_are_those_of_the_replays_own_tables(small: pm.Recording) -> None:
     replay = pm.replay(small, pm.Policy(pcp_batch=4))
-    metrics = replay_metrics(replay)
+    metrics = sweep_row(replay)
     free = replay.free_pages
     by_time = free.groupby("time_ns")["pages"].sum()
     assert metrics["free_pages"] == pytest.approx(by_time.mean())
@@ -184,14 +184,14 @@ def test_a_key_depends_on_everything_that_changes_a_result(
 def test_a_point_that_fails_is_a_row_with_its_error(
     small: pm.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = record.replay_metrics
+    plain = record.sweep_row
 
     def failing(replay: pm.Replay) -> dict[str, float]:
         if replay.asked_policy.pcp_batch == 4:
             raise MemoryError("no room\nfor it")
         return plain(replay)
 
-    monkeypatch.setattr(record, "replay_metrics", failing)
+    monkeypatch.setattr(record, "sweep_row", failing)
     result = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
     assert list(result.failed["pcp_batch"]) == [4]
     assert list(result.failed["error"]) == ["MemoryError: no room for it"]

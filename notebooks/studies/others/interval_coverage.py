@@ -26,8 +26,8 @@ from pagealloc_model.notebooks.studies.others.error_lines import table_lines
 
 import pagealloc_model as pm
 from pagealloc_model.numbers.comparison import BELIEVED, Change, half_width, model_errors, repeated
-from pagealloc_model.numbers.quantities import Quantity
 from pagealloc_model.numbers.statistics import SHARE, scaled
+from pagealloc_model.numbers.values import Quantity
 from pagealloc_model.policy.policy import policy_settings
 
 SEEDS = 5

@@ -16,18 +16,16 @@ import pandas as pd
 import pagealloc_model as pm
 from pagealloc_model.guests.experiment import check_same_machine
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.numbers.quantities import (
-    ADDED,
+from pagealloc_model.numbers.statistics import NO_EFFECT
+from pagealloc_model.numbers.values import (
     TYPES,
     States,
     Window,
-    blocks_added,
+    Zones,
     blocks_from,
     counter_changes,
-    free_by_type,
-    thp_success,
 )
-from pagealloc_model.numbers.statistics import NO_EFFECT
+from pagealloc_model.numbers.vocabulary import ADDED, CHANGES, STATES, of_run
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
 
@@ -125,15 +123,15 @@ def part_quantities(
     reserve = inside.free[:, :, :, TYPES.index("HighAtomic")].sum(axis=1)
     last = reserve[~np.isnan(reserve.sum(axis=1))][-1]
     whole_pages = float(last[machine.pageblock_order :].sum())
-    return {
-        ADDED: blocks_added(states, "HighAtomic", window),
+    zones = Zones(states=inside, block_order=machine.pageblock_order, run=(states, window))
+    numbers = of_run(STATES, zones) | of_run(CHANGES, counter_changes(tables.vmstat, window))
+    numbers |= {
         FILL: time_to_fill(blocks_from(states, "HighAtomic", window), low),
         "wholly free HighAtomic blocks": whole_pages / (1 << machine.pageblock_order),
         "HighAtomic pages in partly used blocks": float(last.sum()) - whole_pages,
-        **free_by_type(inside),
-        "THP success": thp_success(counter_changes(tables.vmstat, window)),
         "extfrag events": extfrag / ((high - low) / 1e9),
     }
+    return {name: numbers[name] for name in PART_UNITS}
 
 
 def time_to_fill(blocks: pd.Series, start_ns: int) -> float:

@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.allocator.sites import SITES
+
 Params = ParamSpec("Params")
 Trace = dict[str, Any]
 """One trace as plotly's own keys and values."""
@@ -87,17 +89,7 @@ ORDER_COLOURS: tuple[str, ...] = (
     *("#00204D", "#002B66", "#08366F", "#27426D", "#3B4C6C", "#4C576C", "#5B626E"),
     *("#696D71", "#72726D", "#7A7769", "#827C64", "#8B8260", "#94875C", "#9C8C58"),
 )
-SITE_COLOURS: dict[str, str] = {
-    "refill": "#0072B2",
-    "drain": "#D55E00",
-    "buddy_alloc": "#009E73",
-    "direct_free": "#8A6D00",
-    "reserve": "#A0487E",
-    "unreserve": "#595959",
-    "boost_reset": "#B00020",
-    "empty_refill": "#3E83A8",
-    "empty_buddy_alloc": "#5B8C5A",
-}
+SITE_COLOURS = {site.name: site.colour for site in SITES if site.colour}
 PREDICTION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#A0487E")
 """Colours of predictions where one panel shows several and no other key needs colour."""
 PREDICTION_DASHES, PREDICTION_PATTERNS = ("solid", "dash", "dot", "dashdot"), ("", "/", ".", "x")

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 
 from pagealloc_model.base.text import count_of
 from pagealloc_model.numbers.comparison import BELIEVED, WITHIN_ERROR
-from pagealloc_model.numbers.headline import score_words, scores
 from pagealloc_model.numbers.result_tables import row_words
+from pagealloc_model.numbers.validation import score_words, scores
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.sites import EMPTY_SITES
 from pagealloc_model.show.figures.faceted import (
     FOOTER_HEIGHT,
     HEADER_HEIGHT,
@@ -360,7 +361,6 @@ def ownership_over_time(predicted: Tables) -> Drawing:
 
 
 SMALLEST_NS = 64
-EMPTY_REFILL = "empty_refill"
 """Refills that found no page; drawn where there are any."""
 
 
@@ -388,8 +388,8 @@ def lock_times(predicted: Tables) -> Drawing:
     drawn = lanes(None, predicted)
     columns = (("held", "hold_ns"), ("waited for", "wait_ns"))
     panels = [(site, *column) for column in columns for site in ("refill", "drain")]
-    if any((lane.table["site"] == EMPTY_REFILL).any() for lane in drawn):
-        panels += [(EMPTY_REFILL, *column) for column in columns]
+    if any((lane.table["site"] == EMPTY_SITES[0]).any() for lane in drawn):
+        panels += [(EMPTY_SITES[0], *column) for column in columns]
     titles = [f"{site.replace('_', ' ')}s, {words}" for site, words, _ in panels]
     words = ("zone->lock: time held and time waited for", "time (from t up to 2t)", "acquisitions")
     # every other bin has a label: so they stand upright in a panel of half a page

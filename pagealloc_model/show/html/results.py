@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.sites import EMPTY_SITES
 from pagealloc_model.base.table import (
     BAD,
     DIM,
@@ -30,9 +31,8 @@ from pagealloc_model.base.text import count_of, number, paragraph
 from pagealloc_model.numbers import result_tables as words_of
 from pagealloc_model.numbers.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.numbers.errors import FARTHER, NEARER, against_null
-from pagealloc_model.numbers.headline import headline
-from pagealloc_model.numbers.quantities import scoped_quantity, windows_of
-from pagealloc_model.predicted.tables import EMPTY_SITES
+from pagealloc_model.numbers.validation import headline
+from pagealloc_model.numbers.values import scoped_quantity, windows_of
 from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.show.recording_text import describe_recording

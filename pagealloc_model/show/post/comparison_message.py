@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.sites import EMPTY_SITES, MOVING
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.numbers import comparison as verdicts
 from pagealloc_model.numbers.comparison import RepeatedComparison, recorded_values, repeated
-from pagealloc_model.numbers.headline import NULL_MODELS, score_words
 from pagealloc_model.numbers.result_tables import (
     Style,
     comparison_table,
@@ -25,6 +25,9 @@ from pagealloc_model.numbers.result_tables import (
     measures,
     row_words,
 )
+from pagealloc_model.numbers.validation import NULL_MODELS, score_words
+from pagealloc_model.numbers.values import States, Zones
+from pagealloc_model.numbers.vocabulary import STATES
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
@@ -40,9 +43,6 @@ if TYPE_CHECKING:
 
 
 SERIES = ("base", "patch")
-SITES = ("refill", "drain", "buddy_alloc", "direct_free")
-EMPTY_SITES = ("empty_refill", "empty_buddy_alloc")
-"""Attempts that found no page; drawn where there are any."""
 NOT_MODELLED = (
     "pages that change hands without an event, and what waiting for zone->lock changes in what is "
     "asked for and freed"
@@ -53,11 +53,12 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
     """zone->lock by site, sizes of refills and drains, and the quantity that changes most."""
     replays = (comparison.base, comparison.patch)
     rows = comparison.rows.set_index("metric")[list(SERIES)]
-    bars = {site: rows.loc[f"{site}_transactions"] for site in (*SITES, *EMPTY_SITES)}
+    # attempts that found no page where there are any
+    bars = {site: rows.loc[f"{site}_transactions"] for site in (*MOVING, *EMPTY_SITES)}
     values = {
         site: pair.astype(float).tolist()
         for site, pair in bars.items()
-        if site in SITES or pair.any()
+        if site in MOVING or pair.any()
     }
     charts = [bar_chart("zone->lock acquisitions by site", values, SERIES, glyphs=glyphs)]
     for site in ("refill", "drain"):
@@ -82,8 +83,13 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
     return charts + _most_changed(replays, OVER_TIME, glyphs)
 
 
-OVER_TIME = ("free_pages", "free_in_whole_blocks", "pcp_count", "highatomic_blocks")
-"""Metrics of which a sum over all zones can be drawn over time."""
+OVER_TIME = {
+    "free_pages": "free pages",
+    "free_in_whole_blocks": "free pages in buddies of whole pageblocks",
+    "pcp_count": "pages on per-CPU lists (pcp->count)",
+    "highatomic_blocks": "HighAtomic pageblocks",
+}
+"""Numbers of which a sum over all zones can be drawn over time, and titles of their charts."""
 
 
 def _most_changed(
@@ -91,29 +97,21 @@ def _most_changed(
 ) -> list[str]:
     """A chart of the one of these metrics whose curves lie farthest apart; [] if none differ."""
     chart, farthest = [], 0.0
+    tables = [
+        Zones(states=States.of_replay(replay), block_order=replay.machine.counted_order)
+        for replay in replays
+    ]
     for metric in metrics:
-        curves = []
-        for replay in replays:
-            title, table, value = "free pages", replay.free_pages, "pages"
-            if metric == "pcp_count":
-                title, table, value = "pages on per-CPU lists (pcp->count)", replay.pcp, "count"
-            elif metric == "highatomic_blocks":
-                title, table, value = "HighAtomic pageblocks", replay.pageblocks, "blocks"
-                table = table[table["migratetype"] == "HighAtomic"]
-                size = replay.machine.pageblock_order - replay.machine.counted_order
-                table = table.assign(blocks=table["blocks"] * 2.0**size) if size else table
-            elif metric == "free_in_whole_blocks":
-                title = "free pages in buddies of whole pageblocks"
-                table = table[table["order"] >= replay.machine.counted_order]
-            curves.append(table.groupby("time_ns")[value].sum().astype(float))
-        base, patch = (curve.to_numpy() for curve in curves)
+        make = next(number.make for number in STATES if number.name == metric)
+        base, patch = (make(table).values.astype(float) for table in tables)
         scale = float(np.abs(base).mean() + np.abs(patch).mean())
         apart = float(np.abs(patch - base).mean()) / (scale or 1.0)
         if apart > farthest:
-            times, farthest = curves[0].index.to_numpy(), apart
+            times, farthest = tables[0].states.time_ns, apart
             sides = dict(zip(SERIES, (base, patch), strict=True))
             seconds = (times - times[0]) / 1e9
-            chart = [time_series(f"{title}, all zones", seconds, sides, glyphs=glyphs)]
+            title = f"{OVER_TIME[metric]}, all zones"
+            chart = [time_series(title, seconds, sides, glyphs=glyphs)]
     return chart
 
 
@@ -261,13 +259,9 @@ def _one_screen(
     counts = whole.rows["verdict"].value_counts()
     more = len(rows) - len(shown)
     left = [f"{more} smaller ones"] if more else []
-    for verdict, words in (
-        (verdicts.WITHIN_ERROR, "within the model's error"),
-        (verdicts.UNCHECKED, "not shown by the recording"),
-        (verdicts.ONE_SEED, "too rare to judge from one seed"),
-        (verdicts.FAILS_NULL, "predicted no better than by a null model"),
-    ):
-        left += [f"{counts[verdict]} {words}"] if counts.get(verdict, 0) else []
+    for verdict, words in verdicts.REASONS.items():
+        is_left = counts.get(verdict, 0) and verdict != verdicts.SAME
+        left += [f"{counts[verdict]} {words}"] if is_left else []
     rest = f"Changes not shown: {', '.join(left)}. " if left else ""
     is_elastic = first.base.assumptions.reclaim == "elastic"
     also = "" if is_elastic else "what reclaim and compaction would do otherwise; "

@@ -14,7 +14,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import PolicyError, UsageError
-from pagealloc_model.numbers.quantities import OTHER_ORDERS
+from pagealloc_model.numbers.comparison import OTHER_ORDERS
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand

@@ -12,7 +12,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import LISTED, StartImage, install, make_state
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.numbers.quantities import States
+from pagealloc_model.numbers.values import States
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.predicted.start.pageblocks import recut
 from pagealloc_model.recording.machine import (

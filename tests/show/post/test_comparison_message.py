@@ -20,9 +20,9 @@ from pagealloc_model.numbers.comparison import (
     RepeatedComparison,
     repeated,
 )
-from pagealloc_model.numbers.quantities import Quantity
 from pagealloc_model.numbers.result_tables import measures, row_words
 from pagealloc_model.numbers.statistics import paired_p, smallest_p
+from pagealloc_model.numbers.values import Quantity
 from pagealloc_model.show.post.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
 from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command

@@ -18,8 +18,8 @@ from pagealloc_model.notebooks.studies.others.pair_prediction import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.numbers.quantities import ADDED
 from pagealloc_model.numbers.statistics import NO_EFFECT
+from pagealloc_model.numbers.vocabulary import ADDED
 from pagealloc_model.policy.policy import Policy
 from tests.small_recordings import shipped_recording
 

@@ -12,12 +12,12 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.layout import ORDERS
-from pagealloc_model.numbers.quantities import (
-    WHOLE_UNITS,
-    predicted_quantities,
-    pressure_quantities,
+from pagealloc_model.numbers.vocabulary import RUN_UNITS
+from pagealloc_model.numbers.whole_run import (
+    memory_pressure,
+    predicted_numbers,
+    recorded_numbers,
     recorded_pressure,
-    recorded_quantities,
     set_by_policy,
 )
 from tests.small_recordings import shipped_recording, write_recording
@@ -32,13 +32,13 @@ def recording() -> pm.Recording:
 
 @pytest.fixture(scope="module")
 def recorded(recording: pm.Recording) -> dict[str, float]:
-    return recorded_quantities(recording)
+    return recorded_numbers(recording)
 
 
 @pytest.fixture(scope="module")
 def predicted(recording: pm.Recording) -> dict[str, dict[str, float]]:
     return {
-        mode: predicted_quantities(
+        mode: predicted_numbers(
             recording, pm.replay(recording, assumptions=pm.Assumptions(reclaim=mode))
         )
         for mode in ("literal", "elastic")
@@ -48,8 +48,8 @@ def predicted(recording: pm.Recording) -> dict[str, dict[str, float]]:
 def test_both_have_the_same_quantities(
     recorded: dict[str, float], predicted: dict[str, dict[str, float]]
 ) -> None:
-    assert set(recorded) == set(WHOLE_UNITS)
-    assert all(set(values) == set(WHOLE_UNITS) for values in predicted.values())
+    assert set(recorded) == set(RUN_UNITS)
+    assert all(set(values) == set(RUN_UNITS) for values in predicted.values())
     unknown = [name for name, value in recorded.items() if math.isnan(value)]
     assert all(name.endswith("served") or name == "memory pressure full" for name in unknown)
 
@@ -101,10 +101,10 @@ def test_counters_are_those_of_the_whole_recording(
 
 
 def test_what_was_not_recorded_is_not_known(tmp_path: Path) -> None:
-    plain = recorded_quantities(pm.open(write_recording(tmp_path / "plain")))
+    plain = recorded_numbers(pm.open(write_recording(tmp_path / "plain")))
     assert math.isnan(plain["fallbacks"]) and math.isnan(plain["drains"])
     directory = write_recording(tmp_path / "asked", perf=["kmem:mm_page_alloc_extfrag"])
-    assert recorded_quantities(pm.open(directory))["fallbacks"] == 0
+    assert recorded_numbers(pm.open(directory))["fallbacks"] == 0
 
 
 def test_smaller_pageblocks_are_counted_as_huge_pages(
@@ -116,7 +116,7 @@ def test_smaller_pageblocks_are_counted_as_huge_pages(
         lists = lists.replace("order: 9", "order: 7").replace("512", "128")
         blocks = re.sub(r" \d+(?=\s)", lambda count: f" {4 * int(count[0])}", blocks)
         file.write_text(f"{lists}Number of blocks{blocks}")
-    smaller = recorded_quantities(pm.open(tmp_path / "smaller"))
+    smaller = recorded_numbers(pm.open(tmp_path / "smaller"))
     names = ["Unmovable blocks added", "free pages in whole blocks", "free pages"]
     assert [smaller[name] for name in names] == [recorded[name] for name in names]
     assert recorded[names[0]] == 2
@@ -127,17 +127,14 @@ def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
         {"cpu": [0, 0, 1], "begin_ns": [10, 12, 10], "ns": [10, 4, 5], "request": [1, 2, 3]}
     )
     work = pd.DataFrame({"cause": ["kswapd"], "cpu": [0], "begin_ns": [15], "ns": [15]})
-    some, full = pressure_quantities(stalls, work, 2)
-    assert some.scope == "some"
-    assert full.scope == "full"
-    assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
-    assert full.value == some.value
+    pressure = memory_pressure(stalls, work, 2)
+    assert pressure["some"] * 1e9 == pytest.approx((20 + 5) / 2)
+    assert pressure["full"] == pressure["some"]
     beside = pd.DataFrame({"cpu": [0, 0, 1], "begin_ns": [12, 13, 11], "ns": [4, 6, 2]})
-    some, full = pressure_quantities(stalls, work, 2, beside)
-    assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
-    assert full.value * 1e9 == pytest.approx((20 - 7 + 5 - 2) / 2)
-    none = pressure_quantities(stalls[:0], work[:0], 2)
-    assert [quantity.value for quantity in none] == [0.0, 0.0]
+    pressure = memory_pressure(stalls, work, 2, beside)
+    assert pressure["some"] * 1e9 == pytest.approx((20 + 5) / 2)
+    assert pressure["full"] * 1e9 == pytest.approx((20 - 7 + 5 - 2) / 2)
+    assert memory_pressure(stalls[:0], work[:0], 2) == {"some": 0.0, "full": 0.0}
 
 
 def test_the_kernel_s_own_pressure_is_between_snapshots(tmp_path: Path) -> None:

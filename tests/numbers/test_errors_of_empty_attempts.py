@@ -13,13 +13,14 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.sites import EMPTY_SITES
 from pagealloc_model.numbers.comparison import compare
 from pagealloc_model.numbers.errors import PREDICTED_ALONE
 from pagealloc_model.numbers.locks import compare_locks
 from pagealloc_model.numbers.validation import Validation
+from pagealloc_model.numbers.values import Holds
+from pagealloc_model.numbers.vocabulary import HOLDS, swept
 from pagealloc_model.predicted.lock_times import LockModel
-from pagealloc_model.predicted.tables import EMPTY_SITES
-from pagealloc_model.sweeps.metrics import lock_metrics
 from tests.small_recordings import shipped_recording
 
 
@@ -54,13 +55,13 @@ def test_all_tables_of_a_replay_agree_site_by_site(probed: Validation) -> None:
     sizes = replay.transactions.groupby("site")["transactions"].sum()
     binned = replay.lock.groupby("site")["acquisitions"].sum()
     plain = replay.lock_times(LockModel(trylock_fails=False)).acquisitions["site"].value_counts()
-    swept = lock_metrics(replay.log)
+    columns = swept(HOLDS, Holds.of_log(replay.log))
     assert {site: full[site] for site in EMPTY_SITES} == empty_holds(replay)
     assert min(empty_holds(replay).values()) > 0
     for site in full.index:
         assert full[site] == sizes[site] == binned[site] == plain[site]
         if site != "boost_reset":
-            assert full[site] == swept[f"{site}_acquisitions"]
+            assert full[site] == columns[f"{site}_acquisitions"]
     assert (binned.drop(full.index) == 0).all()
     assert (replay.transactions_full.query("site in @EMPTY_SITES")["pages"] == 0).all()
     assert (replay.transactions_full.query("site == 'refill'")["objects"] > 0).all()

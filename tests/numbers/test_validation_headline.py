@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.numbers.headline import (
+from pagealloc_model.numbers.validation import (
     SeedRange,
+    Validation,
     headline,
     judgement_of,
     score_words,
     scores,
 )
-from pagealloc_model.numbers.validation import Validation
 from tests.small_recordings import shipped_recording
 
 RECORDING = "xfree"

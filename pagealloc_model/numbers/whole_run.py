@@ -1,0 +1,171 @@
+"""Numbers of a whole run, measured and predicted, as experiments compare runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator import layout
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.measured.memory_stalls import (
+    CAUSES,
+    SPANS,
+    MemoryStalls,
+    once,
+    recorded_memory_stalls,
+)
+from pagealloc_model.numbers import vocabulary as voc
+from pagealloc_model.numbers.values import (
+    Holds,
+    States,
+    Window,
+    Zones,
+    counter_changes,
+    was_recorded,
+)
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.recording.machine import PMD_ORDER
+from pagealloc_model.recording.recorded_machine import recorded_machine
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+
+
+def memory_pressure(
+    stalls: pd.DataFrame, work: pd.DataFrame, nr_cpus: int, beside: pd.DataFrame | None = None
+) -> dict[str, float]:
+    """Memory pressure in s as /proc/pressure/memory totals it, as far as stalls make it (S10.11).
+
+    Every CPU counts as busy all the time. `beside` is when who stalls had others run on its CPU;
+    None where nobody knows: then who is in a stall counts as running, so that "full" is "some".
+    """
+    columns = ["cpu", "begin_ns", "ns"]
+    stalled = pd.concat([stalls[columns], work[columns]])
+    signed = []
+    for table in (stalled, stalled[:0] if beside is None else beside):
+        cpu, begin, ns = (table[name].to_numpy(np.int64) for name in columns)
+        _, (_, first, last) = once(cpu, begin, ns)
+        signed.append((last - first) / (1e9 * nr_cpus))
+    some, others = signed
+    return {"some": float(some.sum()), "full": float(np.concatenate([some, -others]).sum())}
+
+
+def recorded_pressure(recording: Recording) -> dict[str, float]:
+    """Memory stall in s by "some" and "full" while events came, as the kernel totals it (T12.11).
+
+    Between the last snapshot before the first event and the first after the last, as far as there
+    are such. {} where fewer than two snapshots have it.
+    """
+    known = [(state.time_ns, state.pressure) for state in recording.snapshots if state.pressure]
+    if len(known) < 2:
+        return {}
+    return {
+        name: _while_events_came(recording, [(at, totals[name] / 1e6) for at, totals in known])
+        for name in known[0][1]
+        if all(name in totals for _, totals in known)
+    }
+
+
+def _while_events_came(recording: Recording, known: Sequence[tuple[int, float]]) -> float:
+    """Growth of a total, of which the times and values are given; NaN for fewer than two."""
+    if len(known) < 2:
+        return float("nan")
+    first, last = recording.trace.demand_span_ns
+    before = [value for time_ns, value in known if time_ns <= first][-1:] or [known[0][1]]
+    after = [value for time_ns, value in known if time_ns >= last][:1] or [known[-1][1]]
+    return after[0] - before[0]
+
+
+def recorded_numbers(recording: Recording) -> dict[str, float]:
+    """The numbers of `RUN_UNITS` as they were measured; NaN where nothing recorded shows one.
+
+    Raises:
+        RecordingError: a file of the recording cannot be read.
+    """
+    measured = measure(recording)
+    window = recording.trace.demand_span_ns
+    machine = recorded_machine(recording)
+    states = States.of_measured(measured, machine)
+    times = np.unique(measured.vmstat["time_ns"].to_numpy(np.int64))
+    before = times[times <= window[0]].max(initial=np.iinfo(np.int64).min)
+    after = times[times >= window[1]].min(initial=np.iinfo(np.int64).max)
+    numbers = _whole_numbers(measured, states, machine.pageblock_order, window)
+    recorded = recorded_memory_stalls(recording.trace)
+    numbers |= _times(recorded, machine.nr_cpus, (window[1] - window[0]) / 1e9)
+    there = {*recording.trace.tables, *(recording.meta.get("perf") or ())}
+    unseen = [cause for cause in CAUSES if not there.intersection(SPANS[cause])]
+    numbers |= dict.fromkeys([f"{cause} time" for cause in unseen], float("nan"))
+    totals = recorded_pressure(recording)
+    for scope, name in voc.PRESSURE.items():
+        if unseen or (scope == "full" and recorded[2] is None):
+            numbers[name] = float("nan")
+        numbers[name] = totals.get(scope, numbers[name])
+    numbers |= voc.of_run(voc.CHANGES, counter_changes(measured.vmstat, (before, after)))
+    missing = (row.run for row in voc.RUNS if row.event and not was_recorded(recording, row.event))
+    return numbers | dict.fromkeys(missing, float("nan"))
+
+
+def predicted_numbers(recording: Recording, predicted: Replay) -> dict[str, float]:
+    """The numbers of `RUN_UNITS` as a replay has them, at the recording's snapshots."""
+    instants = np.array([snapshot.time_ns for snapshot in recording.dated_snapshots])
+    window = recording.trace.demand_span_ns
+    states = States.of_replay(predicted)
+    order = predicted.machine.counted_order
+    return _whole_numbers(predicted, states, order, window, instants)
+
+
+def _times(lost: MemoryStalls, nr_cpus: int, run_s: float) -> dict[str, float]:
+    """Run time, stall time by cause and memory pressure, s."""
+    stalls, work, beside = lost
+    pressure = memory_pressure(stalls, work, nr_cpus, beside)
+    by_cause = stalls.groupby("cause")["ns"].sum() / 1e9
+    times = {f"{cause} time": float(by_cause.get(cause, 0.0)) for cause in CAUSES}
+    return {
+        "run time": run_s,
+        **times,
+        **{voc.PRESSURE[name]: value for name, value in pressure.items()},
+    }
+
+
+def _whole_numbers(
+    tables: Measured | Replay,
+    states: States,
+    block_order: int,
+    window: Window,
+    instants: np.ndarray | None = None,
+) -> dict[str, float]:
+    """The numbers of `RUN_UNITS`; means are over these instants, None for all.
+
+    Blocks smaller than a huge page are counted as parts of one: kernels with both can be compared.
+    """
+    if block_order < PMD_ORDER:
+        states = replace(states, blocks=states.blocks * 2.0 ** (block_order - PMD_ORDER))
+        block_order = PMD_ORDER
+    inside = states.within(window)
+    inside = inside if instants is None else inside.at(instants)
+    zones = Zones(states=inside, block_order=block_order, run=(states, window))
+    requests = {
+        (row["class"], row["order"]): row for row in tables.folios.to_dict(orient="records")
+    }
+    return dict.fromkeys(voc.RUN_UNITS, float("nan")) | {
+        **voc.of_run(voc.STATES, zones),
+        **voc.of_run(voc.HOLDS, Holds.of_table(tables.transactions_full)),
+        **voc.of_run(voc.FALLBACKS, tables.fallbacks),
+        **voc.of_run(voc.CHANGES, counter_changes(tables.vmstat, window)),
+        **voc.of_run(voc.REQUESTS, requests),
+    }
+
+
+def set_by_policy(policy: Policy) -> frozenset[str]:
+    """Names of `RUN_UNITS` that follow from a policy alone: folios that nobody asks for."""
+    mask, largest = policy.huge_anon_orders, policy.page_cache_max_order
+    above = range(layout.ORDERS if largest is None else largest + 1, layout.ORDERS)
+    off = [at for at in range(1, PMD_ORDER + 1) if mask is not None and not mask >> at & 1]
+    names = {f"anon order {at} {what}" for at in off for what in ("asked", "failed", "served")}
+    huge = {"THP success", *voc.HUGE} if PMD_ORDER in off else set()
+    return frozenset(names | huge | {f"file order {at} served" for at in above})
