@@ -11,6 +11,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -62,6 +63,8 @@ def open_memory_state(path: str | Path, *, number: int = 1) -> MemoryState:
         UsageError: the log has fewer reports.
     """
     if str(path) == STANDARD_INPUT:
+        with suppress(AttributeError, ValueError):  # a stream in memory takes any character
+            sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
         text = sys.stdin.read(MOST_TEXT + 1)
         if len(text) > MOST_TEXT:
             raise RecordingError("standard input", f"has more than {MOST_TEXT} characters")
