@@ -27,7 +27,7 @@ COMMANDS = (
     *(f"{command} --help" for command in ("locks", "stacks", "fleet", "synth", "trim", "judge")),
     *(f"{command} --help" for command in ("experiment", "record", "snapshot", "attach", "bench")),
     *(f"{command} --help" for command in ("import", "export", "info", "explore", "notebook")),
-    *(f"{command} --help" for command in ("doctor", "lab", "explain")),
+    *(f"{command} --help" for command in ("doctor", "lab", "explain", "stalls")),
     "explain defrag_7.3 --order 9",
     "explain highatomic_stock --order 9 --gfp GFP_ATOMIC --json",
     f"replay {SMALL}",
