@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator import layout
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.memory_stalls import (
     CAUSES,
@@ -163,9 +162,8 @@ def _whole_numbers(
 
 def set_by_policy(policy: Policy) -> frozenset[str]:
     """Names of `RUN_UNITS` that follow from a policy alone: folios that nobody asks for."""
-    mask, largest = policy.huge_anon_orders, policy.page_cache_max_order
-    above = range(layout.ORDERS if largest is None else largest + 1, layout.ORDERS)
+    mask = policy.huge_anon_orders
     off = [at for at in range(1, PMD_ORDER + 1) if mask is not None and not mask >> at & 1]
     names = {f"anon order {at} {what}" for at in off for what in ("asked", "failed", "served")}
     huge = {"THP success", *voc.HUGE} if PMD_ORDER in off else set()
-    return frozenset(names | huge | {f"file order {at} served" for at in above})
+    return frozenset(names | huge)

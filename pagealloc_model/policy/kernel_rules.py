@@ -24,9 +24,7 @@ class KernelRules:
 
     Attributes are documented by their `meaning` metadata. `name` is the preset's name, `source`
     the release whose source was read for it, "" where recordings stand in for it, and `inferred`
-    names the fields whose value neither shows (S13). Of demand alone, and no rows: with
-    `readahead_order_kept` a file's first window asks for order 0, and `order_1_folios` says whether
-    the page cache has such (S10.14).
+    names the fields whose value neither shows (S13).
     """
 
     compact_gap_capped: bool = rule(
@@ -271,8 +269,6 @@ class KernelRules:
     )
     source: str = ""
     inferred: tuple[str, ...] = ()
-    readahead_order_kept: bool = False
-    order_1_folios: bool = True
 
     @staticmethod
     def rule_names() -> tuple[str, ...]:
@@ -371,7 +367,6 @@ _6_1 = _since(
     highatomic_refills_pcp refill_counted_at_end huge_lists_hold_blocks fast_sources_marked
     free_counts_as_reclaimable reclaim_frees_backwards claim_looks_first""",
     source="6.1.192",
-    order_1_folios=False,
 )
 _6_12 = _since(
     _6_1,
@@ -384,7 +379,7 @@ _6_12 = _since(
     moved_from_where_scan_ended capture_ends_before_drain movable_capture_below_block
     proactive_scans_counted targets_kept_whole target_block_by_order target_steps_end_in_block
     target_position_leaves_block fast_targets_end_at_enough fast_targets_marked_at_end
-    late_target_block_tested retry_counts_served_zones throttle_counts_exactly order_1_folios""",
+    late_target_block_tested retry_counts_served_zones throttle_counts_exactly""",
     """fallback_from_largest refill_counted_at_end huge_lists_hold_blocks reclaim_frees_backwards
     fast_sources_marked""",
     source="6.12.117",
@@ -402,7 +397,7 @@ for; S13 has the source of each value."""
 _6_18 = _since(
     _6_12,
     "6.18",
-    "high_order_flush_adds_half_high_min skips_busy_kswapd_nodes readahead_order_kept",
+    "high_order_flush_adds_half_high_min skips_busy_kswapd_nodes",
     "claim_looks_first",
     source="",
     inferred=_all_but(

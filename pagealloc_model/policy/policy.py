@@ -285,12 +285,6 @@ class Policy(metaclass=Given):
         maximum=(1 << 10) - 4,
         step=4,
     )
-    page_cache_max_order: int | None = _pressure(
-        "mapping_max_folio_order()",
-        "largest order that the page cache asks for",
-        source="S10.14",
-        maximum=9,
-    )
     local_thp_reclaims: bool | None = _pressure(
         "__GFP_THISNODE in __alloc_pages_slowpath()",
         "the attempt at a huge page on the local node alone reclaims once compaction has failed",
@@ -448,8 +442,8 @@ def _no_such_field(name: str) -> PolicyError:
 
 POLICY_KINDS: dict[str, str] = {field.name: field.metadata["kind"] for field in fields(Policy)}
 """A policy's own fields: INT, BOOL, CHOICE, NUMBERS or NESTED."""
-DEMAND_FIELDS = ("huge_anon_orders", "page_cache_max_order")
-"""Those that change what a recording asks for: orders of folios (S10.13, S10.14)."""
+DEMAND_FIELDS = ("huge_anon_orders",)
+"""Those that change what a recording asks for: orders of folios (S10.13)."""
 NUMBER_FIELDS = tuple(
     name
     for name, kind in POLICY_KINDS.items()

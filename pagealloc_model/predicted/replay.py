@@ -27,8 +27,7 @@ from pagealloc_model.policy.policy import DEMAND_FIELDS, ELASTIC_SETTINGS, Assum
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
-from pagealloc_model.predicted.demand.elastic import page_cache_places
-from pagealloc_model.predicted.demand.folio_orders import with_anon_orders, with_page_cache_orders
+from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.predicted.demand.threads import threads_of
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.predicted.lock_times import LockModel, LockTimes
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.trace.columns import Trace
 
 BY_RECLAIM = (
     *("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor"),
@@ -475,21 +473,6 @@ class _Question:
         return start, end
 
 
-def _with_orders(
-    trace: Trace, demand: Demand, policy: Policy, rules: KernelRules, assumptions: Assumptions
-) -> Demand:
-    """The demand with folios of the orders that a policy names (S10.13, S10.14)."""
-    if policy.huge_anon_orders is not None:
-        tasks = threads_of(trace, demand.events)
-        demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
-    if policy.page_cache_max_order is not None:
-        tasks = threads_of(trace, demand.events)
-        places = page_cache_places(trace, demand.events, demand.objects)
-        largest = policy.page_cache_max_order
-        demand = with_page_cache_orders(demand, tasks, largest, rules, places)
-    return demand
-
-
 def _answer(question: _Question, prepared: Prepared) -> Replay:
     recording, assumptions = question.recording, question.assumptions
     build, hooks, chosen = question.build, question.hooks, question.chosen
@@ -502,8 +485,9 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     rules = build.rules if build and build.source.release else chosen.rules
     policy = prepared.machine.at_boot(policy, rules)
     prepared = prepared.with_pageblocks(policy)
-    if is_elastic and question.asked.given().keys() & {*DEMAND_FIELDS}:
-        demand = _with_orders(recording.trace, demand, policy, rules, assumptions)
+    if is_elastic and policy.huge_anon_orders is not None:
+        tasks = threads_of(recording.trace, demand.events)
+        demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
         prepared = replace(prepared, demand=demand)
     state = prepared.state(rules, policy, assumptions, question.seed)
     carrier: Carrier

@@ -24,9 +24,6 @@ RECORDING = "highatomic_gate3"
 NEEDED: dict[str, dict[str, Setting]] = {"ownership.": {"pageblock_ownership": "pcp_buddy"}}
 """Settings by the beginning of their names, and what they have no bearing without."""
 
-REFUSED = ("page_cache_max_order",)
-"""What a recording without filemap events refuses, wherever its control is moved to (S10.14)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
@@ -54,8 +51,6 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
     others: dict[str, Setting] = {}
     silent = []
     for name in policy_settings():
-        if name in REFUSED:
-            continue
         others = put_in_place(explored, needed_by(name), others)
         first, second = (moved(explored, recording, name, others) for _ in range(2))
         if first.drawn == second.drawn and not second.note.startswith(NO_MOVES):

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.layout import ORDERS
 from pagealloc_model.numbers.vocabulary import RUN_UNITS
 from pagealloc_model.numbers.whole_run import (
     memory_pressure,
@@ -59,8 +58,6 @@ def test_what_a_policy_sets_by_itself(recorded: dict[str, float]) -> None:
     small = set_by_policy(pm.Policy(huge_anon_orders=16))
     assert small <= set(recorded) and {"THP success", "anon order 9 asked"} <= small
     assert not [name for name in small if "order 4" in name or "order 0" in name]
-    cached = set_by_policy(pm.Policy(page_cache_max_order=8))
-    assert cached == {f"file order {order} served" for order in range(9, ORDERS)}
     assert set_by_policy(pm.Policy(huge_anon_orders=1020)) == {
         f"anon order 1 {what}" for what in ("asked", "failed", "served")
     }

@@ -10,7 +10,7 @@ import pytest
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules, preset_names
 
-NO_RULES = ("name", "source", "inferred", "readahead_order_kept", "order_1_folios")
+NO_RULES = ("name", "source", "inferred")
 
 
 def test_presets_are_oldest_first_and_named_after_themselves() -> None:

@@ -444,29 +444,6 @@ def _holder(
     return made[latest] if len(made) else latest, known
 
 
-def page_cache_places(
-    trace: Trace, events: np.ndarray, objects: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """By object, int64: a number of the file that it entered, -1 where unknown, and its index.
-
-    Args:
-        trace: the recording's events.
-        events: `layout.EVENT` records of the demand.
-        objects: `objects.OBJECT` records.
-    """
-    file, index = np.full(len(objects), -1, np.int64), np.zeros(len(objects), np.int64)
-    if _is_recorded(trace):
-        adds = trace.tables[ADD]
-        names = [np.asarray(adds[name], np.int64) for name in ("s_dev", "i_ino")]
-        _, number = np.unique(np.stack(names, axis=1), axis=0, return_inverse=True)
-        asked = events[(events["operation"] == at.ALLOC) & (events["object"] >= 0)]
-        row, made = np.searchsorted(trace.time_ns, asked["time_ns"]), asked["object"]
-        entered, known = _holder(_key(objects["pfn"][made], row), made, adds)
-        file[entered[known]] = number.reshape(-1)[known]
-        index[entered[known]] = np.asarray(adds["index"], np.int64)[known]
-    return file, index
-
-
 def _uses(
     reads: Mapping[str, np.ndarray],
     first: np.ndarray,

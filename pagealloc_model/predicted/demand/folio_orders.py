@@ -1,10 +1,10 @@
-"""Demand of folios under other orders: of anonymous faults (S10.13), of the page cache (S10.14)."""
+"""Demand of folios of anonymous faults under other orders (S10.13)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import thp_reclaim_bits
-from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.assumptions import ElasticAssumptions
-from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.mappings import Mappings, last_frees
@@ -23,8 +21,6 @@ PMD_PAGES = 1 << pr.THP_ORDER
 _BASE = 16
 """Places in the order of events at one row, from one request of a split unit to the next."""
 _RECLAIM = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
-_WINDOW = 32
-"""Pages of a window of reading ahead, at most: 128 KiB (S10.14)."""
 
 
 def with_anon_orders(
@@ -61,89 +57,6 @@ def with_anon_orders(
         "ranges_touched_out_of_order": faults.out_of_order,
     }
     return made.demand(left, counts)
-
-
-def with_page_cache_orders(
-    demand: Demand,
-    tasks: np.ndarray,
-    largest: int,
-    rules: KernelRules,
-    places: tuple[np.ndarray, np.ndarray],
-) -> Demand:
-    """The demand of an elastic replay with page-cache requests up to an order (S10.14).
-
-    Args:
-        demand: as recorded.
-        tasks: int64, the thread of each event.
-        largest: order, `policy.page_cache_max_order`.
-        rules: the kernel's.
-        places: by object, its file, -1 where unknown, and its index there.
-
-    Raises:
-        PolicyError: nothing would change, as no event tells what could be larger.
-    """
-    events, is_file = demand.events, _are_of(demand.events, pr.FILE)
-    left = _LeftOut.of(demand, is_file, np.arange(16) > largest)
-    made = _Made(demand, left.leads, 0, None, 1 << pr.THP_ORDER)
-    is_served = is_file & (events["operation"] == at.ALLOC)
-    is_write = (events["bits"] & np.uint32(at.GFP_WRITE)) != 0
-    for row in np.flatnonzero(is_served & (events["order"] > largest)).tolist():
-        below = list(range(largest, 0, -1)) if is_write[row] else [largest] * (largest > 0)
-        made.split(row, below, 1 << pr.THP_ORDER)
-    is_ahead = is_served & ~is_write & (events["bits"] & np.uint32(pr.GFP_NORETRY) != 0)
-    is_ahead &= (events["order"] == 0) & (left.leads[events["object"]] < 0)
-    rows = np.flatnonzero(is_ahead & (places[0][events["object"]] >= 0))
-    counts = {"reads_left": int(is_ahead.sum() - len(rows)) if largest else 0}
-    if largest and (places[0] < 0).all() and not (is_file & (events["order"] > largest)).any():
-        raise PolicyError(
-            f"policy page_cache_max_order={largest}: no request is above it, and only filemap "
-            "events tell what could be larger; record with --events 'default,filemap:mm_filemap_*'"
-        )
-    if largest:
-        rows = rows[np.argsort(tasks[rows], kind="stable")]
-        counts |= _add_windows(made, rows, tasks[rows], largest, rules, places)
-    is_cut = made.are_cut() | (left.leads != made.all_leads()[: len(left.leads)])
-    is_use = (events["operation"] == at.USE) & (events["object"] >= 0)
-    counts |= {
-        "page_cache_split": len(made.cut),
-        "page_cache_joined": made.groups,
-        "writes_left": int((is_served & is_write & (events["order"] < largest)).sum()),
-        "uses_left_out": int(is_cut[events["object"][is_use]].sum()),
-    }
-    return made.demand(left, counts)
-
-
-def _add_windows(
-    made: _Made,
-    rows: np.ndarray,
-    tasks: np.ndarray,
-    largest: int,
-    rules: KernelRules,
-    places: tuple[np.ndarray, np.ndarray],
-) -> dict[str, int]:
-    """Cut windows of single pages, by task, into folios; returns counts of what was assumed."""
-    asked = made.old.events[rows]
-    file, index = (of_object[asked["object"]] for of_object in places)
-    gaps = np.diff(asked["time_ns"])
-    adjacent = (np.diff(file) == 0) & (np.diff(index) == 1) & (np.diff(tasks) == 0)
-    adjacent &= asked["bits"][1:] == asked["bits"][:-1]
-    times = np.sort(gaps[adjacent])
-    follows = adjacent & (gaps <= 4 * times[len(times) // 2]) if len(times) else adjacent
-    edges = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(rows)] if len(rows) else [0]
-    counts = dict.fromkeys(("windows", "windows_cut"), 0)
-    order, first = 0, 0 if rules.readahead_order_kept else 2
-    for run, run_end in pairwise(edges):
-        counts["windows_cut"] += (run_end - run - 1) // _WINDOW
-        for begin in range(run, run_end, _WINDOW):
-            pages = min(run_end - begin, _WINDOW)
-            goes_on = begin > 0 and adjacent[begin - 1]
-            order = min(order + 2 if goes_on else first, largest, pages.bit_length() - 1)
-            if not rules.readahead_order_kept and pages < 4:
-                order = 0
-            part = rows[begin : begin + pages]
-            made.add_window(part, int(index[begin]), order, rules.order_1_folios)
-            counts["windows"] += 1
-    return counts
 
 
 def _are_of(events: np.ndarray, kind: int) -> np.ndarray:
@@ -206,12 +119,12 @@ class _Ask:
 
 @dataclass
 class _Made:
-    """Requests made anew, as columns; `bits` None: those of folios are as recorded."""
+    """Requests made anew, as columns; those of folios have `bits`."""
 
     old: Demand
     leads: np.ndarray
     mask: int
-    bits: int | None
+    bits: int
     touched: int
     orders: list[int] = field(default_factory=list)
     new_leads: list[int] = field(default_factory=list)
@@ -276,25 +189,6 @@ class _Made:
         begin = asks[0].offset >> order << order
         return _Ask(number, order, first.row, first.place - 1, freed, begin)
 
-    def add_window(self, rows: np.ndarray, index: int, order: int, order_1: bool) -> None:
-        """Cut a window of single pages, from an index on, into folios of at most an order."""
-        numbers = self.old.events["object"][rows]
-        place = 0
-        while order and place < len(rows):
-            own = order
-            while (index + place) % (1 << own) or place + (1 << own) > len(rows):
-                own -= 1
-            own -= own == 1 and not order_1
-            if own:
-                part = range(place, place + (1 << own))
-                pages = [(int(numbers[each]), int(rows[each])) for each in part]
-                self.group(
-                    [_Ask(n, 0, row, at.ORDERS * _BASE, int(self.last[n])) for n, row in pages],
-                    own,
-                    -1,
-                )
-            place += 1 << own
-
     def _link(self, number: int, lead: int) -> None:
         known = len(self.old.objects)
         if number < known:
@@ -335,12 +229,8 @@ class _Made:
         is_folio = requests["order"] > 0
         requests["operation"] = np.where(is_folio, at.RECORDED_FAILURE, at.ALLOC)
         others = np.uint32(at.GFP_NOMEMALLOC | pr.GFP_NORETRY | at.GFP_THISNODE | _RECLAIM)
-        if self.bits is None:
-            last_try = ~is_folio & (requests["bits"] & np.uint32(at.GFP_WRITE) != 0)
-            requests["bits"] &= np.where(last_try, ~np.uint32(pr.GFP_NORETRY), ~np.uint32(0))
-        else:
-            asked_with = np.where(is_folio, np.uint32(self.bits), np.uint32(_RECLAIM))
-            requests["bits"] = (requests["bits"] & ~others) | asked_with
+        asked_with = np.where(is_folio, np.uint32(self.bits), np.uint32(_RECLAIM))
+        requests["bits"] = (requests["bits"] & ~others) | asked_with
         freed = np.array(self.frees, np.int64).reshape(-1, 2)
         frees = events[freed[:, 0]].copy()
         frees["object"], frees["offset"] = freed[:, 1], 0
