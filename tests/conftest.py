@@ -27,7 +27,7 @@ from tests.real_recordings import (
 CHECKOUT = Path(__file__).parent.parent
 
 
-os.environ["PAGEALLOC_STRICT"] = "1"  # read as `predicted.run` is imported, later
+os.environ["PAGEALLOC_STRICT"] = "1"  # read as `predicted.page_balance` is imported, later
 
 ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
 

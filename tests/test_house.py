@@ -16,11 +16,6 @@ SPINE = (
 LEAVES = ("kernel_source", "diagnosis", "guests")
 """Rooms at the rim: each uses the spine and the leaves before it, and two rooms use them."""
 OPENS_LEAVES = ("notebook", "cli")
-TO_BE_CUT = {
-    "pagealloc_model.sweeps.design -> pagealloc_model.kernel_source.build",
-    "pagealloc_model.predicted.replay -> pagealloc_model.kernel_source.build",
-}
-"""Arrows to a leaf that stand against the order."""
 LATE = {
     "pagealloc_model.numbers.comparison -> pagealloc_model.show.html.results",
     "pagealloc_model.numbers.validation -> pagealloc_model.diagnosis.budget",
@@ -88,7 +83,7 @@ def test_a_room_uses_those_before_it_only(graph: ImportGraph) -> None:
         for other in imported
         if room_of(other) not in may_use(room_of(module))
     }
-    assert against - TO_BE_CUT == set()
+    assert against == set()
 
 
 def test_no_module_reaches_itself(graph: ImportGraph) -> None:

@@ -32,6 +32,7 @@ from pagealloc_model.kernel_source.extraction import ALLOCATION, ELASTIC, SHIM, 
 from pagealloc_model.kernel_source.source_tree import SOURCES, SourceTree, open_tree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.carrier import Engine
 
 DECIDED_BY_SOURCE = (
     "highatomic_gate_order",
@@ -69,7 +70,7 @@ NOT_COVERED_UNDER_PRESSURE = (
 
 
 @dataclass(frozen=True)
-class KernelBuild:
+class KernelBuild(Engine):
     """A kernel's source tree that takes a policy's place in `replay`; compiled on first use.
 
     Attributes:
@@ -101,9 +102,17 @@ class KernelBuild:
         return open_tree(self.path, self.patch)
 
     @property
-    def rules(self) -> KernelRules:
-        """Rules for what is made before the tree's code runs, such as limits of page sets."""
-        return KernelRules.for_release(self.source.release)[0]
+    def rules(self) -> KernelRules | None:
+        """Rules for what is made before the tree's code runs, such as limits of page sets.
+
+        None for a tree that does not say its release.
+        """
+        release = self.source.release
+        return KernelRules.for_release(release)[0] if release else None
+
+    def under(self, policy: Policy) -> KernelBuild:
+        """The same tree with settings changed."""
+        return replace(self, policy=self.policy.changed_by(policy))
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,14 +28,8 @@ from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
 from pagealloc_model.predicted.replay import Tables, check_mode
-from pagealloc_model.predicted.run import (
-    BlockCounter,
-    Cancelled,
-    Samples,
-    fallback_counts,
-    sample_of,
-)
-from pagealloc_model.predicted.tables import TransactionCounts
+from pagealloc_model.predicted.runner import STEP_EVENTS, Runner, fallback_counts
+from pagealloc_model.predicted.tables import Samples, TransactionCounts
 from pagealloc_model.recording.machine import Machine
 
 
@@ -190,7 +184,6 @@ def buddies(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return pfns, pages["order"], pages["tag"]
 
 
-STEP_EVENTS = 1 << 18
 SAMPLES = 128
 """A run without instants is sampled about so often, evenly over its events, and at its end."""
 
@@ -376,18 +369,19 @@ def run(
             carrier = ModelCarrier(state)
         if memory is not None:
             memory.put_into(state, places)
-    state, blocks = carrier.state, BlockCounter(carrier.state)
+    state = carrier.state
     sizes, logs = TransactionCounts(state.machine), [np.zeros((0, at.LOG_COLUMNS), np.int64)]
-    samples: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
+    beside: dict[int, tuple[np.ndarray, Any]] = {}
 
-    def advance(events: np.ndarray, low: int, high: int, until_ns: int = -1) -> None:
-        rows = take(carrier, events, places, low, high, until_ns)
+    def keep(rows: np.ndarray) -> None:
         sizes.add(rows)
         if keep_holds:
-            logs.append(rows)
+            logs.append(rows.copy())
+
+    runner = Runner(carrier, places, keep, progress=progress, cancel=cancel)
 
     def sample(time_ns: int) -> None:
-        carrier.settle()
+        runner.sample(time_ns)
         sites = state.sites().sum(axis=(0, 1))
         own = (
             sites[at.SITE_REFILL, at.SITE_ACQUISITIONS],
@@ -397,7 +391,7 @@ def run(
             sites[at.SITE_UNRESERVE, at.SITE_OBJECTS],
         )
         seen = look(state) if look is not None else None
-        samples[time_ns] = (sample_of(state, blocks), np.array(own, np.int64), seen)
+        beside[time_ns] = (np.array(own, np.int64), seen)
 
     instants, done, step = list(at_ns), 0, max(demand.count // SAMPLES, 1)
     due = step
@@ -412,7 +406,7 @@ def run(
             elif times[-1] >= instants[0]:
                 stop = int(np.searchsorted(times, instants[0]))
                 goal, until = (stop, instants[0]) if stop <= goal else (goal, -1)
-            advance(events, position, goal, until)
+            runner.take(events, position, goal, until)
             done += goal - position
             position = goal
             if until >= 0:
@@ -420,23 +414,17 @@ def run(
             elif not at_ns and (done >= due or done >= demand.count):
                 sample(int(state.st[at.NOW]))
                 due += step
-            if cancel is not None and cancel():
-                raise Cancelled
-            if progress is not None:
-                progress(done / demand.count)
+            runner.report(done / demand.count)
     for instant in instants:
-        advance(np.zeros(0, EVENT), 0, 0, instant)
+        runner.take(np.zeros(0, EVENT), 0, 0, instant)
         sample(instant)
-    words, sites, seen = zip(*samples.values(), strict=True)
-    columns = [np.array(list(samples), np.int64)]
-    columns += [np.stack(column) for column in zip(*words, strict=True)]
-    names = [own.name for own in fields(Samples)]
+    sites, seen = zip(*beside.values(), strict=True)
     return Run(
         demand=demand,
         policy=policy,
         rules=chosen,
         assumptions=assumptions,
-        samples=Samples(**dict(zip(names, columns, strict=True))),
+        samples=runner.samples,
         log=np.concatenate(logs),
         places=places,
         fallback_counts=fallback_counts(state),
@@ -450,20 +438,3 @@ def run(
         _sites=np.stack(sites),
         _sizes=sizes,
     )
-
-
-def take(
-    carrier: Carrier,
-    events: np.ndarray,
-    places: np.ndarray,
-    low: int,
-    high: int,
-    until_ns: int = -1,
-) -> np.ndarray:
-    """Take `events[low:high]`, then what is due by `until_ns` if not -1; returns the log's rows."""
-    state, logs = carrier.state, [np.zeros((0, at.LOG_COLUMNS), np.int64)]
-    while low < high or (until_ns >= 0 and state.next_due_ns <= until_ns):
-        low = carrier.advance(events, places, low, high, until_ns)
-        logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
-        state.st[at.LOG_ROWS] = 0
-    return np.concatenate(logs)

@@ -1,17 +1,22 @@
-"""Carriers of a state through events: the model's kernels, or a kernel build's code."""
+"""Carriers of a state through events: the model's kernels, or an engine's code."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pagealloc_model.allocator.events import advance
 
 if TYPE_CHECKING:
+    from typing import Self
+
     import numpy as np
 
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.allocator.state import State
+    from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.policy.policy import Policy
 
 
 class Carrier(Protocol):
@@ -33,6 +38,43 @@ class Carrier(Protocol):
 
     def close(self) -> None:
         """Give back what is not the state's."""
+
+
+class Engine(ABC):
+    """Code that takes the model's place in `replay`; who writes one derives it from this.
+
+    Attributes:
+        policy: settings of that code.
+    """
+
+    policy: Policy
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How results name it."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Digest of what decides a replay by it, for caches of results."""
+
+    @property
+    @abstractmethod
+    def rules(self) -> KernelRules | None:
+        """Rules for what is made before its code runs; None for those of the recorded kernel."""
+
+    @abstractmethod
+    def under(self, policy: Policy) -> Self:
+        """The same code with settings changed; PolicyError of one that the code itself decides."""
+
+    @abstractmethod
+    def carrier(self, state: State, leads: np.ndarray | None = None) -> Carrier:
+        """The code, about to carry on a state; `leads` as `ModelCarrier` takes them."""
+
+    @abstractmethod
+    def not_covered(self, *, elastic: bool) -> tuple[str, ...]:
+        """What a replay by it leaves to the model."""
 
 
 class ModelCarrier:

@@ -55,13 +55,13 @@ class IdleTime:
         begin = due if self._before is None else self._reached_ns
         return min(begin + self._round_ns, instant)
 
-    def reached(self, until_ns: int, instant: int) -> None:
+    def reached(self, until_ns: int, instant: int, *, is_quiet: bool) -> None:
         """After an advance to a time: go on to the instant's round if the rounds are all alike.
 
-        The state's log must still have its rows.
+        `is_quiet` says that nothing was logged on the way.
         """
         st = self._state.st
-        if until_ns >= instant or st[at.LOG_ROWS]:
+        if until_ns >= instant or not is_quiet:
             self._before = None
             return
         now = st.copy()

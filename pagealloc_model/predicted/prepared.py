@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,8 +15,11 @@ from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.compaction import as_requests
 from pagealloc_model.predicted.demand.demand import Demand, recorded_ticks, resolve_demand
+from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.predicted.demand.rows import realtime_tasks
+from pagealloc_model.predicted.demand.threads import threads_of
 from pagealloc_model.predicted.growth import grown_demand, with_touched_span
 from pagealloc_model.predicted.start.as_read import known_start, machine_as_read, read_image
 from pagealloc_model.predicted.start.elastic import (
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.state import StartImage, State
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.trace.columns import Trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +81,20 @@ class Prepared:
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
     reclaim_order: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     daemons: tuple[DaemonsAtStart, ...] = ()
+
+    def as_plain_requests(self) -> Prepared:
+        """This with pages that recorded compaction took asked for like any others (S10.4)."""
+        events = as_requests(self.demand.events, self.machine)
+        return replace(self, demand=replace(self.demand, events=events))
+
+    def with_folio_orders(
+        self, trace: Trace, policy: Policy, elastic: ElasticAssumptions
+    ) -> Prepared:
+        """This with folios of the orders that a policy names (S10.13)."""
+        if policy.huge_anon_orders is None:
+            return self
+        tasks = threads_of(trace, self.demand.events)
+        return replace(self, demand=with_anon_orders(self.demand, tasks, policy, elastic))
 
     def with_pageblocks(self, policy: Policy) -> Prepared:
         """This with the policy's pageblocks in place of the recorded ones (S1.12)."""
@@ -108,7 +125,8 @@ class Imposed:
 
 
 _LONGEST_NS = 36 * 10**15
-_prepared: WeakKeyDictionary[Recording, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
+_KEPT = "prepared"
+"""Of what is kept with a recording: what was prepared of it."""
 
 
 def prepare(
@@ -125,7 +143,7 @@ def prepare(
         RecordingError: a file of the recording cannot be read.
     """
     refuse_sampled(recording.trace)
-    made = _prepared.setdefault(recording, {})
+    made: dict[tuple[object, ...], Prepared] = recording.remembered(_KEPT, dict)
     own = assumptions.elastic
     read = ElasticAssumptions(file_uses=own.file_uses, lru_as_recorded=own.lru_as_recorded)
     assumptions = replace(assumptions, elastic=read)
@@ -137,7 +155,7 @@ def prepare(
 
 def forget_prepared(recording: Recording) -> None:
     """Let go of what was prepared of a recording; its next replay prepares it again."""
-    _prepared.pop(recording, None)
+    recording.memo.pop(_KEPT, None)
 
 
 def recorded_demand(recording: Recording) -> Demand:

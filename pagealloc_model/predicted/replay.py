@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +19,19 @@ from pagealloc_model.base.arrays import bin_edges, parts
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.version import __version__
-from pagealloc_model.kernel_source.build import KernelBuild
 from pagealloc_model.measured.folios import folio_table
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import DEMAND_FIELDS, ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
-from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
-from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
-from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
-from pagealloc_model.predicted.demand.threads import threads_of
+from pagealloc_model.predicted.carrier import Carrier, Engine, ModelCarrier
+from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
+from pagealloc_model.predicted.demand.compaction import Exchange
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
-from pagealloc_model.predicted.run import Cancelled as Cancelled
-from pagealloc_model.predicted.run import (
-    Checkpoints,
-    Course,
-    Resumption,
-    Samples,
-    advance_and_sample,
-    divergence,
-    fallback_counts,
-    recorded_kswapd,
-)
-from pagealloc_model.predicted.tables import Tables
+from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
+from pagealloc_model.predicted.runner import Cancelled as Cancelled
+from pagealloc_model.predicted.runner import Course, fallback_counts
+from pagealloc_model.predicted.tables import Samples, Tables
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
 from pagealloc_model.recording.recorded_machine import effective_policy
@@ -331,7 +321,7 @@ class Replay(Tables):
 
 def replay(
     recording: Recording,
-    policy: Policy | KernelBuild | None = None,
+    policy: Policy | Engine | None = None,
     *,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
@@ -375,19 +365,19 @@ def replay(
         KernelSourceError: the build's tree lacks functions or does not compile.
         Cancelled: `cancel` said so.
     """
-    build = policy if isinstance(policy, KernelBuild) else None
-    if build is not None and hooks is not None:
+    engine = policy if isinstance(policy, Engine) else None
+    if engine is not None and hooks is not None:
         raise UsageError("a kernel build has no hooks: change its source instead")
-    asked = build.policy if build is not None else policy or Policy()
+    asked = engine.policy if engine is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
-    check_mode(asked, assumptions, is_build=build is not None)
+    check_mode(asked, assumptions, is_build=engine is not None)
     question = _Question(
         recording=recording,
         asked=asked,
         chosen=choose_rules(recording, rules),
         assumptions=assumptions,
         seed=seed,
-        build=build,
+        engine=engine,
         hooks=hooks,
         window=window,
         checkpoints=checkpoints,
@@ -446,7 +436,7 @@ class _Question:
     chosen: ChosenRules
     assumptions: Assumptions
     seed: int
-    build: KernelBuild | None = None
+    engine: Engine | None = None
     hooks: Hooks | None = None
     window: tuple[float, float] | None = None
     imposed: tuple[str, ...] = ()
@@ -472,59 +462,75 @@ class _Question:
             )
         return start, end
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the model decides what is reclaimed and compacted."""
+        return self.assumptions.reclaim == "elastic"
 
-def _answer(question: _Question, prepared: Prepared) -> Replay:
-    recording, assumptions = question.recording, question.assumptions
-    build, hooks, chosen = question.build, question.hooks, question.chosen
-    is_elastic = assumptions.reclaim == "elastic"
-    demand = prepared.demand
-    if assumptions.plain_demand or (build is not None and not is_elastic):
-        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
-        prepared = replace(prepared, demand=demand)
-    policy = effective_policy(recording, question.asked, elastic=is_elastic)
-    rules = build.rules if build and build.source.release else chosen.rules
-    policy = prepared.machine.at_boot(policy, rules)
-    prepared = prepared.with_pageblocks(policy)
-    if is_elastic and policy.huge_anon_orders is not None:
-        tasks = threads_of(recording.trace, demand.events)
-        demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
-        prepared = replace(prepared, demand=demand)
-    state = prepared.state(rules, policy, assumptions, question.seed)
-    carrier: Carrier
-    if build is None:
-        carrier = ModelCarrier(state, demand.leads if is_elastic else None, hooks)
-    else:
-        carrier = build.carrier(state, demand.leads if is_elastic else None)
-    state, places = carrier.state, demand.starting_places()
-    start_ns, end_ns = question.span_ns()
-    edges = bin_edges(start_ns, end_ns)
-    times = [edges, [s.time_ns for s in recording.dated_snapshots]]
-    resumption = kswapd = exchange = None
-    is_alone = build is None and hooks is None and not question.imposed
-    if (
-        question.checkpoints is not None
-        and is_alone
-        and start_ns > recording.trace.demand_span_ns[0]
-    ):
-        key = (recording, chosen.rules, policy, assumptions, question.seed)
-        resumption = Resumption(question.checkpoints, key, state, places, start_ns)
-    if is_elastic and assumptions.elastic.kswapd_as_recorded:
-        kswapd = recorded_kswapd(recording.trace)
-    if demand.clusters and build is None and not assumptions.plain_demand:
-        exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
-    with progress_bar.progress(
-        f"replaying {recording.name}", len(demand.events), "events", given=question.progress
-    ) as report:
-        course = Course(
+    @property
+    def has_plain_demand(self) -> bool:
+        """Whether what recorded compaction took is asked for like anything else."""
+        return self.assumptions.plain_demand or (self.engine is not None and not self.is_elastic)
+
+    def under_policy(self, prepared: Prepared) -> tuple[Prepared, Policy, KernelRules]:
+        """What was prepared as the policy changes it; the policy in effect, and rules at boot."""
+        if self.has_plain_demand:
+            prepared = prepared.as_plain_requests()
+        rules = (self.engine and self.engine.rules) or self.chosen.rules
+        policy = effective_policy(self.recording, self.asked, elastic=self.is_elastic)
+        policy = prepared.machine.at_boot(policy, rules)
+        prepared = prepared.with_pageblocks(policy)
+        if self.is_elastic:
+            trace, elastic = self.recording.trace, self.assumptions.elastic
+            prepared = prepared.with_folio_orders(trace, policy, elastic)
+        return prepared, policy, rules
+
+    def carrier(self, state: State, demand: Demand) -> Carrier:
+        """Who carries a state on."""
+        leads = demand.leads if self.is_elastic else None
+        if self.engine is not None:
+            return self.engine.carrier(state, leads)
+        return ModelCarrier(state, leads, self.hooks)
+
+    def course(
+        self, edges: np.ndarray, policy: Policy, state: State, demand: Demand, places: np.ndarray
+    ) -> Course:
+        """The way through a demand: to each edge of a bin and each snapshot."""
+        recording, start_ns = self.recording, self.span_ns()[0]
+        times = [edges, [s.time_ns for s in recording.dated_snapshots]]
+        resumption = kswapd = exchange = None
+        is_alone = self.engine is None and self.hooks is None and not self.imposed
+        begins_later = start_ns > recording.trace.demand_span_ns[0]
+        if self.checkpoints is not None and is_alone and begins_later:
+            key = (recording, self.chosen.rules, policy, self.assumptions, self.seed)
+            resumption = Resumption(self.checkpoints, key, state, places, start_ns)
+        if self.is_elastic and self.assumptions.elastic.kswapd_as_recorded:
+            kswapd = recorded_kswapd(recording.trace)
+        if demand.clusters and self.engine is None and not self.assumptions.plain_demand:
+            exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
+        return Course(
             instants=np.unique(np.concatenate(times).astype(np.int64)),
             span=(start_ns, int(edges[-1])),
             resumption=resumption,
             kswapd=kswapd,
             exchange=exchange,
-            progress=report,
-            cancel=question.cancel,
         )
-        samples, log, lost = advance_and_sample(carrier, demand, places, course)
+
+
+def _answer(question: _Question, prepared: Prepared) -> Replay:
+    """Replay what was prepared: under the policy, by a carrier, along its course."""
+    recording, engine, hooks = question.recording, question.engine, question.hooks
+    chosen, assumptions, is_elastic = question.chosen, question.assumptions, question.is_elastic
+    prepared, policy, rules = question.under_policy(prepared)
+    demand = prepared.demand
+    carrier = question.carrier(prepared.state(rules, policy, assumptions, question.seed), demand)
+    state, places = carrier.state, demand.starting_places()
+    edges = bin_edges(*question.span_ns())
+    course = question.course(edges, policy, state, demand, places)
+    with progress_bar.progress(
+        f"replaying {recording.name}", len(demand.events), "events", given=question.progress
+    ) as report:
+        samples, log, lost = course.run(carrier, demand, places, report, question.cancel)
     carrier.close()
     counts = divergence(state, demand, lost)
     return Replay(
@@ -546,9 +552,9 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         divergence=counts,
         start_state=prepared.image.origin,
         losses=recording.trace.losses.total,
-        kernel="" if build is None else build.name,
+        kernel="" if engine is None else engine.name,
         hooks=() if hooks is None else hooks.names,
-        not_covered=() if build is None else build.not_covered(elastic=is_elastic),
+        not_covered=() if engine is None else engine.not_covered(elastic=is_elastic),
         imposed=assumptions.elastic.imposed if is_elastic else question.imposed,
         checks=(
             *recording.provenance(),
@@ -557,3 +563,45 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         recording=recording,
         final=state,
     )
+
+
+def divergence(state: State, demand: Demand, lost: int) -> dict[str, int]:
+    """Return counts of what recording and model disagreed on, and of what demand had to make up.
+
+    Pages that are missing at the end, and those lost, are counts where there are any.
+    """
+    words = {
+        "forced": at.COUNT_FORCED,
+        "in_base_pages": at.COUNT_IN_BASE_PAGES,
+        "failed": at.COUNT_FAILED,
+        "unlogged_transactions": at.LOG_DROPPED,
+        "orphan_frees": at.COUNT_ORPHAN_FREE,
+        "recorded_failures": at.COUNT_RECORDED_FAILURE,
+    }
+    pages = {"missing_pages": int(state.st[at.MISSING_PAGES]), "lost_pages": lost}
+    return {
+        **{name: int(state.st[word]) for name, word in words.items()},
+        "live_at_start": len(demand.at_start),
+        **{name: getattr(demand, name) for name in _DEMAND_COUNTS},
+        "outside_zones": demand.outside,
+        **tables.divergence(state.pressure_words(0, pr.SCALARS)),
+        **{name: count for name, count in pages.items() if count},
+        **demand.by_orders,
+    }
+
+
+_DEMAND_COUNTS = (
+    "hidden_allocations",
+    "hidden_over_losses",
+    "repeated_frees",
+    "isolated_pages",
+    "isolated_unseen",
+    "captured",
+    "stayed_pages",
+    "moved_frees",
+    "failed_charges",
+    "recorded_twice",
+    "missed_frees",
+    "split_frees",
+    "grown_pages",
+)

@@ -10,14 +10,14 @@ from typing import Any
 from pagealloc_model.allocator.hooks import Hooks
 from pagealloc_model.base.errors import PolicyError, UsageError, known_names
 from pagealloc_model.base.progress_bar import unreported
-from pagealloc_model.kernel_source.build import KernelBuild
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT, parse_setting
+from pagealloc_model.predicted.carrier import Engine
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recording import Recording
 
-Code = KernelBuild | Hooks
+Code = Engine | Hooks
 Point = dict[str, object]
 """Values by axis (`Settings.with_values`)."""
 POLICY_AXIS, RULES_AXIS, ASSUMPTIONS_AXIS = "policy", "rules", "assumptions"
@@ -81,10 +81,10 @@ class Settings:
         changed._decider()
         return changed
 
-    def _decider(self) -> Policy | KernelBuild:
-        """The policy, or the kernel build with it; PolicyError if its source decides a field."""
-        if isinstance(self.code, KernelBuild):
-            return replace(self.code, policy=self.code.policy.changed_by(self.policy))
+    def _decider(self) -> Policy | Engine:
+        """The policy, or the engine with it; PolicyError if its code decides a field."""
+        if isinstance(self.code, Engine):
+            return self.code.under(self.policy)
         return self.policy
 
     def replayed(self, recording: Recording, cancel: Callable[[], bool] | None = None) -> Replay:
@@ -116,7 +116,7 @@ def shown(value: object) -> object:
     """An axis's value as a cell of a table: plain values as they are, others by their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, KernelBuild):
+    if isinstance(value, Engine):
         own = f" {value.policy}" if value.policy.given() else ""
         return f"{value.name}{own}"
     if isinstance(value, Hooks):

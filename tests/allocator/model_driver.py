@@ -13,7 +13,7 @@ from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State, make_state, note_isolated_blocks, place_buddies
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.run import kept_pages, taken_pages
+from pagealloc_model.predicted.page_balance import kept_pages, taken_pages
 from pagealloc_model.recording.machine import Machine
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, Request
 from tests.oracle.dump import Dump

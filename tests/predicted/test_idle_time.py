@@ -54,10 +54,10 @@ def test_hundreds_of_days_take_few_rounds(tmp_path: Path, monkeypatch: pytest.Mo
     rounds = 0
     reached = idle_time.IdleTime.reached
 
-    def counted(self: idle_time.IdleTime, until_ns: int, instant: int) -> None:
+    def counted(self: idle_time.IdleTime, until_ns: int, instant: int, *, is_quiet: bool) -> None:
         nonlocal rounds
         rounds += 1
-        reached(self, until_ns, instant)
+        reached(self, until_ns, instant, is_quiet=is_quiet)
 
     monkeypatch.setattr(idle_time.IdleTime, "reached", counted)
     recording = pm.open(with_last_event_later("mixed_6.1", tmp_path, 400 * DAY_S))

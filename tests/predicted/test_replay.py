@@ -107,7 +107,7 @@ def test_a_replay_is_exact_at_any_split(
     small: pm.Recording, monkeypatch: MonkeyPatch, split: int
 ) -> None:
     whole = pm.replay(small)
-    monkeypatch.setattr("pagealloc_model.predicted.run.STEP_EVENTS", split)
+    monkeypatch.setattr("pagealloc_model.predicted.runner.STEP_EVENTS", split)
     assert_identical(whole, pm.replay(small))
 
 

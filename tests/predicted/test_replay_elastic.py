@@ -16,9 +16,14 @@ from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted import run as module
+from pagealloc_model.predicted import recorded_kswapd as module
+from pagealloc_model.predicted.recorded_kswapd import (
+    RUNS,
+    SHRUNK,
+    RecordedKswapd,
+    recorded_kswapd,
+)
 from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode, choose_reclaim
-from pagealloc_model.predicted.run import RUNS, SHRUNK, RecordedKswapd, recorded_kswapd
 from pagealloc_model.recording.trace.columns import Trace
 from tests.small_recordings import shipped_recording
 

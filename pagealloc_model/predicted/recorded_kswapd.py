@@ -1,0 +1,84 @@
+"""Where the recorded kswapds ran, and how fast they freed pages, time by time (S10.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.state import State
+from pagealloc_model.measured.memory_stalls import SHRUNK
+from pagealloc_model.recording.trace.columns import Trace
+
+PAGES_OF_A_PACE = 1024
+"""Pages freed that one pace is taken from: 32 clusters of reclaim."""
+RUNS = "vmscan:mm_vmscan_kswapd_wake"
+
+
+Held = tuple[np.ndarray, np.ndarray]
+"""Two int64: instants, increasing, and the value from each to the next one's."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordedKswapd:
+    """Each value holds from its instant to the next one's, and the first before it too.
+
+    Attributes:
+        free_ns: by node: when a pace of its kswapd begins; time to free a page from there on, ns.
+        cpus: by node: when its kswapd is on another CPU; and the CPU.
+    """
+
+    free_ns: Mapping[int, Held]
+    cpus: Mapping[int, Held]
+
+    @cached_property
+    def changes_ns(self) -> np.ndarray:
+        """All instants at which something changes, int64."""
+        held = [*self.free_ns.values(), *self.cpus.values()]
+        return np.unique(np.concatenate([from_ns for from_ns, _ in held]))
+
+    def set_at(self, state: State, time_ns: int) -> None:
+        """Let an elastic replay's kswapds go on as at an instant."""
+        st = state.st
+        nodes = int(st[int(st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+        for word, held in ((pr.KSWAPD_FREE_NS, self.free_ns), (pr.KSWAPD_CPU, self.cpus)):
+            for node, (from_ns, values) in held.items():
+                if node < int(st[at.NR_NODES]):
+                    row = max(int(np.searchsorted(from_ns, time_ns, "right")) - 1, 0)
+                    st[nodes + node * pr.NODE_WORDS + word] = values[row]
+
+
+def recorded_kswapd(trace: Trace) -> RecordedKswapd | None:
+    """Return where the recorded kswapds ran, and how fast they freed pages, time by time.
+
+    A run's time is cut at the ends of its clusters, and each cluster's goes with its pages. A pace
+    is of a node's clusters in a row that freed `PAGES_OF_A_PACE` pages, and holds until the next
+    one's begin: also while the recorded kswapd slept. None if they freed nothing.
+    """
+    runs, shrunk = trace.tables.get(RUNS), trace.tables.get(SHRUNK)
+    if runs is None or shrunk is None:
+        return None
+    free_ns, cpus = {}, {}
+    for pid in np.unique(runs["pid"]):
+        own = runs["pid"] == pid
+        node, begins = int(runs["nid"][own][0]), runs["time_ns"][own]
+        rows = np.flatnonzero((shrunk["pid"] == pid) & (shrunk["time_ns"] >= begins[0]))
+        times, cpu = shrunk["time_ns"][rows], shrunk["cpu"][rows].astype(np.int64)
+        freed = shrunk["nr_reclaimed"][rows].astype(np.int64)
+        if not len(times):
+            continue
+        run = np.searchsorted(begins, times, "right") - 1
+        before = np.maximum(begins[run], np.concatenate([times[:1] * 0, times[:-1]]))
+        if freed.any():
+            whole = max(int(freed.sum()) // PAGES_OF_A_PACE, 1)
+            part = np.minimum((np.cumsum(freed) - freed) // PAGES_OF_A_PACE, whole - 1)
+            first = np.flatnonzero(np.diff(part, prepend=-1))
+            pages = np.maximum(np.add.reduceat(freed, first), 1)
+            free_ns[node] = before[first], np.add.reduceat(times - before, first) // pages
+        moves = np.flatnonzero(np.diff(cpu, prepend=-1))
+        cpus[node] = before[moves], cpu[moves]
+    return RecordedKswapd(free_ns=free_ns, cpus=cpus) if free_ns else None

@@ -1,0 +1,232 @@
+"""The runner: a carrier takes events and is sampled, and what its log says is handed on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import set_words
+from pagealloc_model.base.arrays import Column, working_directory
+from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.carrier import Carrier
+from pagealloc_model.predicted.idle_time import IdleTime
+from pagealloc_model.predicted.page_balance import IS_STRICT, PageBalance
+from pagealloc_model.predicted.tables import Samples
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
+    from pagealloc_model.predicted.checkpoints import Resumption
+    from pagealloc_model.predicted.demand.compaction import Exchange
+    from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd
+
+STEP_EVENTS = 1 << 18
+"""Events between two looks at whether to go on."""
+
+
+class Cancelled(Exception):
+    """A replay was told to stop through its `cancel` argument."""
+
+
+class Runner:
+    """Takes a carrier through events, of a recording or made up.
+
+    Attributes:
+        carrier: who takes the events.
+        state: the carrier's.
+        places: int32 by object, where the model put it; changed as events are taken.
+    """
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        places: np.ndarray,
+        rows: Callable[[np.ndarray], None],
+        *,
+        progress: Callable[[float], None] | None = None,
+        cancel: Callable[[], bool] | None = None,
+    ) -> None:
+        """Begin where the carrier is.
+
+        Args:
+            carrier: changed from now on.
+            places: likewise.
+            rows: called with rows of the log, which are overwritten afterwards.
+            progress: called with the share done, 0 to 1.
+            cancel: asked now and then; True ends the run with `Cancelled`.
+        """
+        self.carrier, self.state, self.places = carrier, carrier.state, places
+        self._rows, self._progress, self._cancel = rows, progress, cancel
+        self._blocks = BlockCounter(carrier.state)
+        self._sampled: dict[int, tuple[np.ndarray, ...]] = {}
+
+    def take(self, events: np.ndarray, low: int, high: int, until_ns: int = -1) -> int:
+        """Take `events[low:high]`, then what is due by `until_ns` if not -1; returns log rows."""
+        st, count = self.state.st, 0
+        while low < high or (until_ns >= 0 and self.state.next_due_ns <= until_ns):
+            low = self.carrier.advance(events, self.places, low, high, until_ns)
+            rows = self.state.log[: st[at.LOG_ROWS]]
+            self._rows(rows)
+            count += len(rows)
+            st[at.LOG_ROWS] = 0
+        return count
+
+    def report(self, share: float) -> None:
+        """Say how much is done; raises `Cancelled` if that is enough."""
+        if self._cancel is not None and self._cancel():
+            raise Cancelled
+        if self._progress is not None:
+            self._progress(share)
+
+    def sample(self, time_ns: int) -> None:
+        """Copy the counters, under a time; a second sample under it takes the first one's place."""
+        self.carrier.settle()
+        self._sampled[time_ns] = sample_of(self.state, self._blocks)
+
+    @property
+    def samples(self) -> Samples:
+        """The copies by time."""
+        names = [each.name for each in fields(Samples)][1:]
+        columns = map(np.stack, zip(*self._sampled.values(), strict=True))
+        return Samples(
+            time_ns=np.array(list(self._sampled), np.int64),
+            **dict(zip(names, columns, strict=True)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Course:
+    """The way of a state through a recording's demand.
+
+    Attributes:
+        instants: int64, ascending: when samples are wanted.
+        span: first and last time of samples, and of holds that are kept.
+        resumption: where to go on from, and what may be kept for others.
+        kswapd: the recorded one, set wherever it changes.
+        exchange: moves places where recorded compaction moves a cluster.
+    """
+
+    instants: np.ndarray
+    span: tuple[int, int]
+    resumption: Resumption | None = None
+    kswapd: RecordedKswapd | None = None
+    exchange: Exchange | None = None
+
+    def run(
+        self,
+        carrier: Carrier,
+        demand: Demand,
+        places: np.ndarray,
+        progress: Callable[[float], None] | None = None,
+        cancel: Callable[[], bool] | None = None,
+    ) -> tuple[Samples, np.ndarray, int]:
+        """Advance to every instant inside the span and copy the counters there.
+
+        The balance of pages is held at each instant, or of an elastic replay, where all pages are
+        looked at for it, at the end.
+
+        Returns:
+            The copies; the log's rows inside the span; pages lost (see `PageBalance`).
+        """
+        state, events = carrier.state, demand.events
+        (first_ns, last_ns), resumption, kswapd = self.span, self.resumption, self.kswapd
+        log = Column((np.int64, at.LOG_COLUMNS), working_directory(len(events)))
+
+        def keep(rows: np.ndarray) -> None:
+            log.append(rows[(rows[:, 1] >= first_ns) & (rows[:, 1] < last_ns)])
+
+        runner = Runner(carrier, places, keep, progress=progress, cancel=cancel)
+        position, instants = 0, self.instants
+        if resumption is not None:
+            position = resumption.position
+            instants = np.union1d(instants, [resumption.stop_ns])
+        instants = instants[instants <= last_ns]
+        wanted = frozenset(instants.tolist())
+        idle = IdleTime(state)
+        if len(instants):
+            gaps = idle.ends_of_gaps(events)
+            instants = np.union1d(instants, gaps[gaps < instants[-1]])
+        balance = PageBalance(carrier, places, position)
+        if kswapd is not None:
+            now = int(events["time_ns"][min(position, len(events) - 1)])
+            kswapd.set_at(state, now)
+            changes = kswapd.changes_ns
+            instants = np.union1d(instants, changes[(changes > now) & (changes < instants[-1])])
+        # numpy's search would copy the times, which lie among other fields
+        stops = [bisect_left(events["time_ns"], instant) for instant in instants.tolist()]
+        for instant, stop in zip(instants.tolist(), stops, strict=True):
+            while position < stop or (position > 0 and state.next_due_ns <= instant):
+                goal = min(stop, position + STEP_EVENTS)
+                if self.exchange is not None:
+                    self.exchange.make(position)
+                    goal = min(goal, self.exchange.due)
+                until = idle.until(instant) if goal == stop else -1
+                rows = runner.take(events, position, goal, until)
+                position = goal
+                if position == stop:
+                    idle.reached(until, instant, is_quiet=not rows)
+                runner.report(position / len(events))
+            if kswapd is not None:
+                kswapd.set_at(state, instant)
+            if instant not in wanted:
+                continue
+            if resumption is not None:
+                resumption.note(instant, position)
+            if instant >= first_ns:
+                runner.sample(instant)
+                if IS_STRICT or not state.is_elastic:
+                    balance.check(events, position)
+        balance.check(events, position)
+        return runner.samples, log.values, balance.lost
+
+
+TYPES = 256
+"""Values of a block's first byte, its migratetype; the second is its zone's number plus one."""
+
+
+class BlockCounter:
+    """What `State.block_counts` counts, from what changed since it was last asked."""
+
+    def __init__(self, state: State) -> None:
+        """Count all blocks of a state once; it is read whenever counts are asked for."""
+        self._blocks = state.blocks.view("<u2")
+        self._seen = self._blocks.copy()
+        self._counts = np.bincount(self._seen, minlength=(len(state.machine.zones) + 1) * TYPES)
+
+    def counts(self) -> np.ndarray:
+        """Pageblocks now, int64, shape (zones, migratetypes)."""
+        changed = np.flatnonzero(self._blocks != self._seen)
+        if len(changed):
+            np.subtract.at(self._counts, self._seen[changed], 1)
+            self._seen[changed] = self._blocks[changed]
+            np.add.at(self._counts, self._seen[changed], 1)
+        return self._counts.reshape(-1, TYPES)[1:, : at.MIGRATETYPES].astype(np.int64)
+
+
+def sample_of(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
+    """Return what `Samples` has of one instant, in the order of its attributes."""
+    ownership = np.zeros((len(state.machine.zones), 0), np.int64)
+    if state.st[at.OWNERSHIP]:
+        ownership = set_words(state).sum(axis=1)
+    return (
+        state.free_buddies(),
+        block_counter.counts(),
+        state.pcp_words(at.PCP_COUNT, 2),
+        state.zone_words(at.ZONE_BOOST),
+        state.pcp_words(at.PCP_LOCKS, len(tables.LOCK_COLUMNS)).sum(axis=1),
+        ownership,
+        state.pressure_words(0, pr.SCALARS),
+    )
+
+
+def fallback_counts(state: State) -> np.ndarray:
+    """Fallbacks by requested type, type taken from, kind and orders (`layout.FALLBACK_SHAPE`)."""
+    words = state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
+    return words.reshape(at.FALLBACK_SHAPE).copy()
