@@ -24,6 +24,7 @@ from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_eve
 from pagealloc_model.recording.machine import beyond_page_frames
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.state_instant import STATE_DIRECTORY, state_files_of
 from pagealloc_model.recording.trace.columns import Trace
 
 _OWN_READER, _PERF_SCRIPT = "own", "perf-script"
@@ -90,6 +91,9 @@ def import_recording(
             )
             for name in () if alone else beside:
                 copy_file(recording.path / name, partial / name)
+            for file in () if alone else state_files_of(recording.path):
+                (partial / STATE_DIRECTORY).mkdir(exist_ok=True)
+                copy_file(file, partial / STATE_DIRECTORY / file.name)
             for snapshot in () if alone else recording.snapshots:
                 snapshot.copy_to(partial / recordings.SNAPSHOT_DIRECTORY / snapshot.directory.name)
     except OSError as error:

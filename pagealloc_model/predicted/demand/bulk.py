@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,18 +15,21 @@ from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Trace
 
 BULK_EVENT, BULK_RETURN = "pa:alloc_bulk", "pa:alloc_bulk_ret"
+BULK_PAGES = 8
+"""Pages of a call whose addresses a probe reads; a kernel stack has four."""
+_PAGE_STRUCT_BYTES = 64
 _GFP_MOVABLE, _GFP_RECLAIMABLE = 0x8, 0x10
 
 
-def bulk_calls(trace: Trace, machine: Machine) -> np.ndarray:
-    """`layout.EVENT` records of pages that bulk calls took, one each, in time order.
+def bulk_calls(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
+    """`layout.EVENT` records of pages that bulk calls took, one each, and their page frames.
 
-    `object` is the number of the call. Pages of a call that went on to take single ones by
-    __alloc_pages() are in events of their own; these are left out.
+    They are in time order; a page frame is -1 where the probe did not see it (`BULK_PAGES`). What a
+    call took one by one through __alloc_pages() has events of its own and is left out.
     """
     calls, returns = trace.tables.get(BULK_EVENT), trace.tables.get(BULK_RETURN)
     if calls is None or returns is None:
-        return new_events(at.HIDDEN_ALLOC, 0)
+        return new_events(at.HIDDEN_ALLOC, 0), np.zeros(0, np.int64)
     highest = highest_type_by_gfp(machine)
     open_calls: dict[int, int] = {}
     rows = []
@@ -36,36 +40,46 @@ def bulk_calls(trace: Trace, machine: Machine) -> np.ndarray:
         if place < count:
             open_calls[pids[place]] = place
         elif (call := open_calls.pop(pids[place], None)) is not None:
-            rows.append((call, int(returns["got"][place - count])))
-    rows.sort(key=lambda row: int(calls["time_ns"][row[0]]))
-    chosen = np.array([call for call, _ in rows], np.int64)
-    numbers = np.repeat(chosen, [got for _, got in rows])
+            rows.append((int(times[call]), call, place - count))
+    rows.sort()
+    pages = [(call, *page) for _, call, end in rows for page in _pages(returns, end)]
+    numbers, pfns = np.array(pages, np.int64).reshape(-1, 2).T
     gfp = np.asarray(calls["gfp"])[numbers].astype(np.int64)
     kinds = np.where(gfp & _GFP_MOVABLE, at.MOVABLE, at.UNMOVABLE)
-    return new_events(
+    events = new_events(
         at.HIDDEN_ALLOC,
         len(numbers),
         time_ns=np.asarray(calls["time_ns"])[numbers],
-        object=numbers,
         cpu=np.asarray(calls["cpu"])[numbers],
         migratetype=np.where(gfp & _GFP_RECLAIMABLE, at.RECLAIMABLE, kinds),
         bits=gfp & at.GFP_READ_BITS,
         zone=highest[gfp & 15],
     )
+    return events, pfns
+
+
+def _pages(returns: Mapping[str, np.ndarray], end: int) -> Iterator[tuple[int]]:
+    """Page frames of the pages that a call returned with."""
+    got, base = int(returns["got"][end]), int(returns["base"][end]) if "base" in returns else 0
+    for place in range(got):
+        name = f"page{place}"
+        known = place < BULK_PAGES and name in returns
+        yield ((int(returns[name][end]) - base) // _PAGE_STRUCT_BYTES if known else -1,)
 
 
 def with_bulk_times(
-    hidden: HiddenAllocations, calls: np.ndarray, objects: np.ndarray
+    hidden: HiddenAllocations, calls: np.ndarray, pfns: np.ndarray, objects: np.ndarray
 ) -> tuple[HiddenAllocations, np.ndarray]:
     """Hidden allocations at the times of the bulk calls that made them.
 
-    An unseen allocation of a single page lies somewhere between two frees of it. From the last call
-    on, each takes those that were freed last before it; what is left over of a call lives on to the
-    end, as an object of no page that is known.
+    An unseen allocation of a single page lies somewhere between two frees of it: at the last call
+    that took this page. Where page frames are unknown, each call, from the last one on, takes those
+    that were freed last before it. What no free follows lives on to the end, as a new object.
 
     Args:
         hidden: allocations known by their frees.
         calls: see `bulk_calls`.
+        pfns: page frames of their pages.
         objects: `objects.OBJECT` records.
 
     Returns:
@@ -76,19 +90,23 @@ def with_bulk_times(
     before_ns = 2 * events["time_ns"].astype(np.int64) - freed_ns
     free = events["order"] == 0
     left_over = []
-    for page in calls[::-1]:
-        time_ns = int(page["time_ns"])
+    own = objects["pfn"][events["object"]]
+    for place in range(len(calls) - 1, -1, -1):
+        page, time_ns = calls[place], int(calls["time_ns"][place])
         fits = np.flatnonzero(free & (before_ns < time_ns) & (time_ns < freed_ns))
+        if pfns[place] >= 0:
+            fits = fits[own[fits] == pfns[place]]
         if not len(fits):
-            left_over.append(page)
+            left_over.append(place)
             continue
         row = fits[np.lexsort((freed_ns[fits], -before_ns[fits]))[0]]
         number = events[row]["object"]
         events[row] = page
         events[row]["object"] = number
         free[row] = False
-    new = np.array(left_over[::-1], at.EVENT)
+    new = calls[left_over[::-1]]
     made = np.zeros(len(new), objects.dtype)
+    made["pfn"] = np.maximum(pfns[left_over[::-1]], 0)
     made["kind"] = resolved.HIDDEN
     new["object"] = len(objects) + np.arange(len(new))
     ranks = np.concatenate([np.where(free, hidden.ranks, 0), np.zeros(len(new), np.int64)])

@@ -218,8 +218,9 @@ def resolve_demand(
     resolution = ResolvedTrace(trace, machine, maker, progress, known)
     others, hidden = resolution.events.values, resolution.hidden
     objects, clusters = resolution.objects.values, ()
-    if len(calls := bulk_calls(trace, machine)):
-        hidden, objects = with_bulk_times(hidden, calls, objects)
+    calls, pfns = bulk_calls(trace, machine)
+    if len(calls):
+        hidden, objects = with_bulk_times(hidden, calls, pfns, objects)
     holds, hold_ranks = interrupted_holds(others, resolution.marks.values)
     # limits of every pageset of the start snapshot (S4.3, T12.3)
     limits = [

@@ -1,0 +1,99 @@
+"""A guest recorded with its state at the begin and at the end is replayed page for page.
+
+`quiet_guest`: Debian's kernel 6.12.117, 2 emulated CPUs, 512 MiB, waves of short processes, nothing
+reclaimed. It was stopped and read from outside twice; a probe shows what alloc_pages_bulk() took.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from shutil import copytree
+
+import numpy as np
+import pytest
+
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.diagnosis.page_for_page import PageForPage, page_for_page
+from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.recording.state_file import ON_FREE_LIST, read_state, write_state
+
+QUIET = Path(__file__).with_name("quiet_guest")
+
+
+@cache
+def quiet() -> Recording:
+    return open_recording(QUIET)
+
+
+@cache
+def judged() -> PageForPage:
+    return page_for_page(quiet())
+
+
+def test_the_states_lie_where_the_guest_stood_still() -> None:
+    begin, end = quiet().states
+    assert (begin.path.name, end.path.name) == ("begin.state", "end.state")
+    for dated in (begin, end):
+        counts = dict(zip(dated.state.about["events"], dated.state.event_count, strict=True))
+        before = quiet().whole_trace.time_ns < dated.time_ns
+        of_cpu = quiet().whole_trace.cpu[before & (quiet().whole_trace.event == 0)]
+        assert np.bincount(of_cpu, minlength=2).tolist() == counts["mm_page_alloc"].tolist()
+        assert dated.slack_ns > 1_000_000_000
+    assert quiet().trace.time_ns[0] >= begin.time_ns
+
+
+def test_a_state_agrees_with_itself() -> None:
+    for dated in quiet().states:
+        state = dated.state
+        pfns, lists = state.list_of_entries(ON_FREE_LIST)
+        pages = np.bincount(
+            state.list_zone[lists], np.exp2(state.list_order[lists]), len(state.zone_start)
+        )
+        free = state.zone_stat[:, 0] + state.zone_stat_diff[:, :, 0].sum(axis=1)
+        assert pages.tolist() == free.tolist()
+        assert (state.page_refcount[pfns] == 0).all()
+
+
+def test_most_requests_get_the_kernels_page() -> None:
+    found = judged()
+    assert found.requests == 18_119
+    assert found.until_departure >= 5_479
+    first_second = found.seconds < found.seconds[0] + 1
+    assert found.same[first_second].all()
+    assert found.share() > 0.97
+    assert found.null_share() < 0.25
+
+
+def test_the_lists_at_the_end_are_nearly_the_kernels() -> None:
+    found = judged()
+    assert found.free_lists is not None
+    assert found.free_lists.same_order >= 24
+    assert found.free_lists.lists == 28
+    assert found.blocks == (256, 256)
+    assert found.order_distance < 0.001
+
+
+def test_without_the_order_of_lists_pages_are_others(tmp_path: Path) -> None:
+    folder = copytree(QUIET, tmp_path / "turned")
+    file = folder / "states" / "begin.state"
+    state = read_state(file)
+    ends = np.cumsum(state.list_length)
+    turned = [part[::-1] for part in np.split(state.listed_pfn, ends[:-1])]
+    write_state(file, replace(state, listed_pfn=np.concatenate(turned)))
+    assert page_for_page(open_recording(folder)).share() < judged().share() / 2
+
+
+def test_a_state_of_another_recording_is_refused(tmp_path: Path) -> None:
+    folder = copytree(QUIET, tmp_path / "other")
+    file = folder / "states" / "begin.state"
+    state = read_state(file)
+    write_state(file, replace(state, event_count=state.event_count + 1_000_000))
+    with pytest.raises(RecordingError, match="more events before it"):
+        _ = open_recording(folder).trace
+
+
+def test_a_recording_without_a_state_is_refused() -> None:
+    with pytest.raises(UsageError, match="no state file"):
+        page_for_page(open_recording("xfree"))
