@@ -146,9 +146,9 @@ def add_record(commands: Commands) -> None:
 def run_record(options: argparse.Namespace) -> int:
     """Record and say what came of it."""
     from pagealloc_model.recording.record.host import Host
+    from pagealloc_model.recording.record.ownership import calling_user
     from pagealloc_model.recording.record.perf import RecordOptions, parse_size
     from pagealloc_model.recording.record.session import (
-        calling_user,
         read_back,
         record,
         summary_lines,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.jit import sources_directory
 
 _FILE = re.compile(r"\+\+\+ (\S+)")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
@@ -230,8 +230,8 @@ def _unpacked(tarball: Path) -> Path:
     """The directory of a tarball's needed files, unpacked if they are not yet."""
     about = tarball.stat()
     key = f"{tarball.resolve()} {about.st_size} {about.st_mtime_ns}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagealloc_model"
-    place = cache / f"source-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    cache = sources_directory()  # nobody else writes there: what is kept in it is compiled
+    place = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
     if place.is_dir():
         return place
     cache.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -117,11 +119,33 @@ def test_one_of_several_tarballs_must_be_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_tarball_is_refused(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.delenv("PAGEALLOC_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "linux-source-6.12.tar.xz").write_bytes(b"no tarball")
     with pytest.raises(UsageError, match="not a kernel source tarball"):
         open_tree(tmp_path)
-    assert not list((tmp_path / "cache" / "pagealloc_model").iterdir())
+    assert not list((tmp_path / "cache" / "pagealloc_model" / "sources").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of others")
+def test_sources_that_others_put_into_the_cache_are_not_read(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PAGEALLOC_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "linux-1/mm").mkdir(parents=True)
+    (tmp_path / "linux-1/mm/page_alloc.c").write_text("mine")
+    tarball = tmp_path / "linux-source-1.tar.gz"
+    with tarfile.open(tarball, "w:gz") as made:
+        made.add(tmp_path / "linux-1", "linux-1")
+    root = open_tree(tarball).root
+    assert open_tree(tarball).root == root
+    (root / "mm/page_alloc.c").write_text("theirs")
+    os.chown(root.parent, 1234, 1234)
+    read = open_tree(tarball)
+    assert read.read("mm/page_alloc.c") == "mine"
+    assert read.root != root
 
 
 SOURCE = """\

@@ -10,6 +10,7 @@ from pagealloc_model.base.jit.kept import (
     entry_fingerprint,
     kernel_fingerprint,
     kernels_directory,
+    sources_directory,
 )
 from pagealloc_model.base.jit.options import (
     cold,
@@ -41,4 +42,5 @@ __all__ = [
     "kernel_fingerprint",
     "kernels_directory",
     "kernels_with",
+    "sources_directory",
 ]

@@ -76,6 +76,11 @@ def kernels_directory() -> Path:
     return _writable(cache_base() / "kernels")
 
 
+def sources_directory() -> Path:
+    """Where kernel sources taken out of tarballs are kept."""
+    return _writable(cache_base() / "sources")
+
+
 def _writable(directory: Path) -> Path:
     """The directory, or one in its place, for this user or at last for this process alone."""
     for_user = Path(tempfile.gettempdir()) / f"pagealloc_model-{os.geteuid()}"

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,11 @@ from pagealloc_model.recording.record import perf
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
+from pagealloc_model.recording.record.ownership import (
+    calling_user,
+    give_to,
+    make_where_none_may_exchange,
+)
 from pagealloc_model.recording.record.probes import KernelProbes
 from pagealloc_model.recording.record.snapshots import (
     copy_kernel_symbols,
@@ -98,11 +102,9 @@ class Workspace:
 
     def __enter__(self) -> Workspace:
         parent = self.destination.parent
-        if os.geteuid() == 0:
-            refuse_what_others_may_exchange(parent, calling_user(os.environ, 0))
         self._new_parents = [p for p in (parent, *parent.parents) if not p.exists()]
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            make_where_none_may_exchange(parent)
             self._top = Path(tempfile.mkdtemp(prefix=f".{self.destination.name}.", dir=parent))
         except OSError as error:
             raise UsageError(
@@ -131,10 +133,7 @@ class Workspace:
     def keep(self, recording: Path, owner: tuple[int, int] | None) -> None:
         """Give a finished recording its owner and its name."""
         if owner is not None:
-            for top, _, files in os.walk(recording):
-                os.chown(top, *owner, follow_symlinks=False)
-                for name in files:
-                    os.chown(Path(top) / name, *owner, follow_symlinks=False)
+            give_to(recording, owner)
             for directory in self._new_parents:
                 os.chown(directory, *owner, follow_symlinks=False)
         try:
@@ -145,36 +144,6 @@ class Workspace:
                 f"{self.destination} was made by something else meanwhile ({error.strerror}); "
                 f"the recording is whole, in {recording}"
             ) from None
-
-
-def refuse_what_others_may_exchange(directory: Path, owner: tuple[int, int] | None) -> None:
-    """A UsageError where somebody but root, or the user who called sudo, could put a link.
-
-    What root writes below such a directory would go where the link leads. In a directory with the
-    sticky bit, such as /tmp, others cannot exchange what is root's.
-    """
-    user, group = owner or (0, 0)
-    for place in (directory, *directory.parents):
-        try:
-            found = os.stat(place)
-        except OSError:
-            continue  # it is made, as root
-        by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, group)
-        by_others = found.st_mode & stat.S_IWOTH
-        is_sticky = found.st_mode & stat.S_ISVTX
-        if found.st_uid not in (0, user) or ((by_group or by_others) and not is_sticky):
-            raise UsageError(
-                f"{place} can be written by others than root: they could exchange what root writes "
-                "below it; name another place with -o"
-            )
-
-
-def calling_user(environment: Mapping[str, str], user: int) -> tuple[int, int] | None:
-    """User and group that called sudo, None if it was not used to become root."""
-    words = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
-    if user != 0 or not all(word.isdecimal() for word in words):
-        return None
-    return int(words[0]), int(words[1])
 
 
 _MIB = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -20,6 +20,11 @@ from pagealloc_model.recording.proc.counts import (
     format_read_times,
 )
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
+from pagealloc_model.recording.record.ownership import (
+    calling_user,
+    give_to,
+    make_where_none_may_exchange,
+)
 from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE
 
 _PATHS = {PRESSURE_FILE: "pressure/memory"}
@@ -136,7 +141,8 @@ def copy_state(
 ) -> tuple[int, tuple[str, ...], bool]:
     """Copy the machine's state files into a directory, which `attach` joins with a trace.
 
-    A directory that an earlier call made gets further snapshots. The first call also writes
+    A directory that an earlier call made gets further snapshots; it is for this user alone, or for
+    the one who called sudo. The first call also writes
     meta.json and, where they can be read, page_owner and the page flags: call it just before
     tracing begins. Root alone may read pagetypeinfo and kpageflags.
 
@@ -152,30 +158,37 @@ def copy_state(
         directory has page flags now.
 
     Raises:
-        UsageError: the directory is something else, or cannot be written.
+        UsageError: the directory is something else, cannot be written, or others could exchange
+            what root writes there; or the interval is not above 0.
     """
-    meta_file = directory / recordings.META_FILE
-    is_new = not meta_file.exists()
+    if not interval_s > 0:
+        raise UsageError(f"{interval_s}: no time between snapshots; give seconds above 0")
+    is_new = not (directory / recordings.META_FILE).exists()
     if is_new and directory.is_dir() and any(directory.iterdir()):
         raise UsageError(f"{directory}: has other files; name a new directory")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if is_new:
-            # The machine's clocks at one instant, so that a trace by any of them can be placed.
-            clocks = {name: time.clock_gettime_ns(number) for name, number in _CLOCKS.items()}
-            clocks = {"monotonic": time.monotonic_ns(), **clocks}
-            meta = machine_meta(host) | {"clocks_ns": clocks}
-            recordings.write_meta(directory, meta | copy_pages(directory, host, check))
-        count, end = 1, time.monotonic() + seconds
-        last = take_snapshot(directory, host)
-        while time.monotonic() + interval_s <= end:
-            time.sleep(interval_s)
-            check()
+        make_where_none_may_exchange(directory, 0o700)
+        try:
+            if is_new:
+                directory.chmod(0o700)
+                # The machine's clocks at one instant, so that a trace by any of them can be placed.
+                clocks = {name: time.clock_gettime_ns(number) for name, number in _CLOCKS.items()}
+                clocks = {"monotonic": time.monotonic_ns(), **clocks}
+                meta = machine_meta(host) | {"clocks_ns": clocks}
+                recordings.write_meta(directory, meta | copy_pages(directory, host, check))
+            count, end = 1, time.monotonic() + seconds
             last = take_snapshot(directory, host)
-            count += 1
+            while time.monotonic() + interval_s <= end:
+                time.sleep(interval_s)
+                check()
+                last = take_snapshot(directory, host)
+                count += 1
+        finally:
+            if owner := calling_user(os.environ, host.user):
+                give_to(directory, owner)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
     files = directory / recordings.SNAPSHOT_DIRECTORY / f"{last:020d}"
     needed = (name for name in _READ_ORDER if name not in (PRESSURE_FILE, CPU_TIMES_FILE))
     unreadable = tuple(name for name in needed if not (files / name).exists())
-    return count, unreadable, "kpageflags_at_ns" in json.loads(meta_file.read_text("utf-8"))
+    return count, unreadable, (directory / recordings.KPAGEFLAGS_FILE).exists()

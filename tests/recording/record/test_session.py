@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import signal
@@ -23,10 +22,8 @@ from pagealloc_model.recording.record.perf import (
 from pagealloc_model.recording.record.session import (
     Recorded,
     Workspace,
-    calling_user,
     read_back,
     record,
-    refuse_what_others_may_exchange,
     summary_lines,
 )
 from pagealloc_model.recording.recording import open_recording
@@ -353,22 +350,6 @@ def test_buffer_sizes() -> None:
             parse_size(text)
 
 
-@pytest.mark.parametrize(
-    ("environment", "user", "owner"),
-    [
-        ({"SUDO_UID": "1000", "SUDO_GID": "100"}, 0, (1000, 100)),
-        ({"SUDO_UID": "1000", "SUDO_GID": "100"}, 1000, None),
-        ({"SUDO_UID": "1000"}, 0, None),
-        ({"SUDO_UID": "-1", "SUDO_GID": "x"}, 0, None),
-        ({}, 0, None),
-    ],
-)
-def test_who_called_sudo(
-    environment: dict[str, str], user: int, owner: tuple[int, int] | None
-) -> None:
-    assert calling_user(environment, user) == owner
-
-
 NOTHING_LOST = {
     "events": {"kmem:mm_page_alloc": 1000},
     "other_events": {"lock:contention_end": 34},
@@ -448,22 +429,6 @@ def test_the_buffers_take_little_of_the_memory(
 ) -> None:
     (machine.proc / "meminfo").write_text(f"MemAvailable: {available_kib} kB\n")
     assert default_buffer(machine) == size << 20
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of others")
-def test_root_writes_nothing_where_others_could_put_a_link(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    (theirs / "below").mkdir(parents=True)
-    os.chown(theirs, 1234, 1234)
-    for place in (theirs, theirs / "below", theirs / "new"):
-        with pytest.raises(UsageError, match="could exchange what root writes"):
-            refuse_what_others_may_exchange(place, None)
-        refuse_what_others_may_exchange(place, (1234, 1234))
-    os.chown(theirs, 0, 0)
-    for mode, is_refused in ((0o755, False), (0o777, True), (0o1777, False), (0o770, False)):
-        theirs.chmod(mode)
-        with pytest.raises(UsageError) if is_refused else contextlib.nullcontext():
-            refuse_what_others_may_exchange(theirs / "below", None)
 
 
 def test_owners_are_given_to_links_themselves(
