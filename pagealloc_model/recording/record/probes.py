@@ -112,6 +112,7 @@ class Probe:
 
 _LACKS = {
     "pcp_bulk": "transactions are inferred from runs of events",
+    "alloc_bulk": "when alloc_pages_bulk took pages is guessed from their frees",
     "free_one": "frees of small orders past the per-CPU lists are unseen",
     "ha_": "reservations of highatomic blocks show only in snapshots",
     "drain_zone": "drains of whole lists are told from overflows by whose pages they free",
@@ -130,6 +131,10 @@ pcp_bulk_free free_pcppages_bulk zone=zone@1:x64 count=count@2:s32 pindex=pindex
 pcp_bulk_alloc rmqueue_bulk zone=zone@1:x64 order=order@2:u32 count=count@3:u64 \
     mt=migratetype@5:s32 flags=alloc_flags@6:x32
 pcp_bulk_alloc_ret rmqueue_bulk got=$retval:s32
+alloc_bulk alloc_pages_bulk_noprof gfp=gfp@1:x32 wanted=nr_pages@4:s32
+alloc_bulk __alloc_pages_bulk gfp=gfp@1:x32 wanted=nr_pages@4:s32
+alloc_bulk_ret alloc_pages_bulk_noprof got=$retval:s64
+alloc_bulk_ret __alloc_pages_bulk got=$retval:s64
 free_one free_one_page zone=zone@1:x64 pfn=pfn@3:x64 order=order@4:u32
 ha_reserve reserve_highatomic_pageblock order=order|alloc_order@0:s32 zone=zone@0:x64
 ha_unreserve unreserve_highatomic_pageblock done=$retval:u8
