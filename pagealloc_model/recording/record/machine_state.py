@@ -237,18 +237,12 @@ def _nodes(memory: KernelMemory) -> list[tuple[int, Structure]]:
     """Numbers of the online nodes, and their `struct pglist_data`."""
     if not memory.has("node_data"):
         return [(0, memory.at("pglist_data", memory.address("contig_page_data")))]
-    size = memory.types.size("cpumask") if not memory.types.has("nodemask_t", "bits") else 8
     states = memory.types.enumerators("node_states")
-    size = _nodemask_bytes(memory, states)
+    # a task's mask of allowed nodes has the type of the others
+    size = memory.types.member("task_struct", "mems_allowed").dtype.itemsize
     online = memory.bits(memory.address("node_states") + states["N_ONLINE"] * size, size)
     pointers = memory.address("node_data")
     return [(node, memory.at("pglist_data", memory.number(pointers + 8 * node))) for node in online]
-
-
-def _nodemask_bytes(memory: KernelMemory, states: dict[str, int]) -> int:
-    """Bytes of a `nodemask_t`, by what a task's mask of allowed nodes takes."""
-    member = memory.types.member("task_struct", "mems_allowed")
-    return int(member.dtype.itemsize)
 
 
 def _zones(memory: KernelMemory, node: Structure) -> Iterator[Structure]:
