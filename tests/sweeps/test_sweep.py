@@ -14,7 +14,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.events import advance
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.numbers.vocabulary import column, sweep_row
 from pagealloc_model.predicted.replay import Cancelled
@@ -175,7 +175,9 @@ def test_a_key_depends_on_everything_that_changes_a_result(
     assert point_key(recording_digest(copy), base) in keys
     snapshot = next((tmp_path / "small" / "snapshots").iterdir())
     (snapshot / "zoneinfo").write_text("changed")
-    keys.add(point_key(recording_digest(copy), base))
+    with pytest.raises(RecordingError, match="open the recording again"):
+        recording_digest(copy)
+    keys.add(point_key(recording_digest(pm.open(copy.path)), base))
     monkeypatch.setattr("pagealloc_model.sweeps.records.model_fingerprint", lambda: "other")
     keys.add(point_key(digest, base))
     assert len(keys) == len(changed) + 3
