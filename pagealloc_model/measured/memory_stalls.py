@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured.stream import begun_and_ended
+from pagealloc_model.measured.stream import SHRUNK, begun_and_ended
 from pagealloc_model.recording.trace.columns import Trace
 
 CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
-DAEMONS = KSWAPD, KCOMPACTD = "kswapd", "kcompactd"
 SPANS = {
     RECLAIM: ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"),
     COMPACTION: ("compaction:mm_compaction_begin", "compaction:mm_compaction_end"),
@@ -30,7 +29,6 @@ _WORK = {
 """Events around what counts as memory stall of a daemon, the first recorded pair of each (S10.11);
 kswapd's sleep comes after its naps."""
 SWITCH = "sched:sched_switch"
-SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 _WHO = ("pid", "cpu", "time_ns")
 _KEY_BITS = 63
 

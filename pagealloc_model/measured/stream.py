@@ -10,6 +10,10 @@ import numpy as np
 
 from pagealloc_model.recording.trace.columns import Trace
 
+DAEMONS = KSWAPD, KCOMPACTD = "kswapd", "kcompactd"
+SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
+"""The event at the end of each cluster of reclaim (T7)."""
+
 
 class Probe(IntEnum):
     """Events that are no main rows of a trace; they share `Stream.kind` with `Event`."""

@@ -11,7 +11,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State
-from pagealloc_model.measured.memory_stalls import SHRUNK
+from pagealloc_model.measured.stream import SHRUNK
 from pagealloc_model.recording.trace.columns import Trace
 
 PAGES_OF_A_PACE = 1024

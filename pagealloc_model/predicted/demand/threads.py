@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.measured.memory_stalls import DAEMONS
+from pagealloc_model.measured.stream import DAEMONS
 from pagealloc_model.recording.trace.columns import Trace
 
 _TIES = 16

@@ -14,7 +14,7 @@ from pagealloc_model.allocator.kswapd import NAP_NS
 from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts, working_arrays
-from pagealloc_model.measured.memory_stalls import SHRUNK
+from pagealloc_model.measured.stream import SHRUNK
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
