@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured.stream import SHRUNK, begun_and_ended
+from pagealloc_model.measured.stream import DAEMONS, KCOMPACTD, KSWAPD, SHRUNK, begun_and_ended
 from pagealloc_model.recording.trace.columns import Trace
 
 CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
