@@ -681,7 +681,7 @@ def _comparable(
     """Pairs in which the later is unknown where it is of folios of an order asked for otherwise.
 
     Args:
-        pairs: of two replays of which one has a demand made anew by a policy (S10.13, S10.14).
+        pairs: of two replays of which one has a demand made anew by a policy (S10.13).
         before: requests for folios of the one side.
         after: those of the other.
         kinds: classes whose orders the policies differ in.
