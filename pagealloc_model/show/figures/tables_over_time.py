@@ -461,7 +461,8 @@ def _quantities(sources: Mapping[str, Any], origin: int) -> Iterator[tuple[str, 
     ):
         tables = {lane: getattr(source, name) for lane, source in sources.items()}
         if name == "lock":
-            end = max(int(source.free_pages["time_ns"].max()) for source in sources.values())
+            known_times = (source.free_pages["time_ns"] for source in sources.values())
+            end = max(int(times.max()) for times in known_times if len(times))
             # means over a fortieth of the time, or over the tables' own bins if those are wider
             width = max((end - origin) // 40, *map(_bin_width_ns, tables.values()))
             known = {lane: table for lane, table in tables.items() if len(table)}
