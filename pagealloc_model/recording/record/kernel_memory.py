@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record.kernel_types import KernelTypes, Member
 
-_NO_DRGN = "drgn is not installed, without which a kernel's memory is not read; pip install drgn"
+_NO_DRGN = (
+    "drgn is not installed, without which a kernel's memory is not read; install the extra `guest`"
+)
 
 
 class KernelMemory:
@@ -33,8 +34,8 @@ class KernelMemory:
             UsageError: drgn is not installed, or the memory cannot be read.
         """
         try:
-            drgn = importlib.import_module("drgn")
-            kallsyms = importlib.import_module("drgn.helpers.linux.kallsyms")
+            import drgn
+            from drgn.helpers.linux import kallsyms
         except ImportError:
             raise UsageError(_NO_DRGN) from None
         self.source = source
