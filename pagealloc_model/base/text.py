@@ -16,9 +16,13 @@ _DIRECTION = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2
 _SURROGATES = range(0xD800, 0xE000)
 _SHOWN = dict.fromkeys((*_TERMINAL, *_DIRECTION, 0x2028, 0x2029, *_SURROGATES), "?")
 _SHOWN_WITH_RETURN = {code: shown for code, shown in _SHOWN.items() if code != ord("\r")}
-_UNPRINTABLE = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in (*_SHOWN, 9, 10, 0x85)
-}
+
+
+def _escape_of(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+_UNPRINTABLE = {code: _escape_of(code) for code in (*_SHOWN, 9, 10, 0x85)}
 LONGEST_NAME = 64
 """Characters of a name; a kernel's names of threads have 15, those of its workers up to 63."""
 LONGEST_TEXT = 1 << 16
@@ -102,6 +106,14 @@ def as_name(text: str, most: int = LONGEST_NAME) -> str:
     if len(text) <= most and text.isascii() and text.isprintable():
         return text
     return text.translate(_UNPRINTABLE)[:most]
+
+
+_NO_PART_OF_A_WORD = re.compile(r"[^!-~]")
+
+
+def as_word(text: str) -> str:
+    r"""A recording's string as one word of ASCII, such as a kernel's release: a blank is "\x20"."""
+    return as_name(_NO_PART_OF_A_WORD.sub(lambda part: _escape_of(ord(part[0])), text))
 
 
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")

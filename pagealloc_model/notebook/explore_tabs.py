@@ -63,6 +63,8 @@ class Question:
         try:
             state = json.loads(text)
             window = state["window"]
+            if window is not None and not 0 <= window[0] < window[1] < float("inf"):
+                raise ValueError(f"window {window!r} does not end after it begins")
             question = cls(
                 base=Policy.from_settings(state["base"]),
                 candidate=Policy.from_settings(state["candidate"]),
@@ -70,6 +72,8 @@ class Question:
                 tab=str(state["tab"]),
                 reclaim=str(state.get("reclaim", CHOSEN)),
             )
+        except RecursionError:
+            raise UsageError("this is no state of an explorer (nested too deep)") from None
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise UsageError(f"this is no state of an explorer ({error}); save one anew") from None
         check_names(question.tab, question.reclaim)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.base.files import MOST_TEXT, given, is_given, lines_of, text_of
-from pagealloc_model.base.text import as_name
+from pagealloc_model.base.text import as_word
 from pagealloc_model.recording.proc.counts import (
     BuddyInfo,
     PageTypeInfo,
@@ -91,7 +91,7 @@ def open_memory_state(path: str | Path, *, number: int = 1) -> MemoryState:
     if not state.release and is_given(path / META_FILE):
         uname = read_meta(path / META_FILE).get("uname")
         if isinstance(uname, list) and len(uname) > 2:
-            state = replace(state, release=as_name(str(uname[2])))
+            state = replace(state, release=as_word(str(uname[2])))
     return state
 
 

@@ -17,7 +17,7 @@ from pagealloc_model.base.errors import RecordingError, known_names
 from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.progress_bar import Report, progress
-from pagealloc_model.base.text import LONGEST_TEXT, as_name, count_of
+from pagealloc_model.base.text import LONGEST_TEXT, as_name, as_word, count_of
 from pagealloc_model.recording import event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
@@ -555,6 +555,7 @@ def read_meta(path: Path) -> Mapping[str, Any]:
         raise RecordingError(path, "uname is not a list of five strings", todo=todo)
     if uname is not None:
         meta["uname"] = [as_name(word, LONGEST_TEXT) for word in uname]
+        meta["uname"][2] = as_word(uname[2])
     for keys, kind, words in _KINDS_OF_VALUES:
         for key in keys:
             if key in meta and not isinstance(meta[key], kind):

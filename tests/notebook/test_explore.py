@@ -381,6 +381,18 @@ def test_a_saved_state_is_restored(
         explore(recording, state=tmp_path / "absent.json")
 
 
+@pytest.mark.parametrize("window", ["[2, 1]", "[1, 1]", "[-1, 1]", "[0, Infinity]", "[NaN, 1]"])
+def test_a_state_with_an_impossible_window_is_refused(window: str) -> None:
+    state = Question(base=pm.Policy(), candidate=pm.Policy(), window=None, tab="pcp").as_json()
+    with pytest.raises(pm.UsageError, match="does not end after it begins"):
+        Question.from_json(state.replace('"window": null', f'"window": {window}'))
+
+
+def test_a_state_nested_too_deep_is_refused() -> None:
+    with pytest.raises(pm.UsageError, match="nested too deep"):
+        Question.from_json("[" * 100_000)
+
+
 def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> None:
     """6.12 prints neither bound of per-CPU lists (S4.3)."""
     base = pm.replay(shipped_recording("highatomic_gate3"))

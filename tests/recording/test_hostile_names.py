@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,10 +14,11 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.base.files import file_name_of, new_file
 from pagealloc_model.base.table import Column, Table
-from pagealloc_model.base.text import as_name, escaped, unescaped
+from pagealloc_model.base.text import as_name, as_word, escaped, unescaped
 from pagealloc_model.cli import main
 from pagealloc_model.recording.exporting import export_recording
 from pagealloc_model.recording.importing import import_recording
+from pagealloc_model.recording.recording import read_meta
 from tests.perf_data_writer import Feature, write_perf_data, write_tracing_data
 from tests.recording.rewritten_store import rewrite
 from tests.small_recordings import write_recording
@@ -219,3 +221,26 @@ def test_a_cell_of_markdown_adds_no_column() -> None:
 def test_escapes_are_taken_back(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     assert unescaped(escaped(text, r"[\s\W]")) == text
+
+
+@pytest.mark.parametrize("release", ["6.1 lost 0 events", "6.1\u00a0lost", "6.1\tlost", *NAMES])
+def test_a_release_is_one_word(tmp_path: Path, release: str) -> None:
+    release = release.encode("utf-8", "replace").decode()
+    shown = as_word(release)
+    assert shown.isascii() and len(shown.split()) <= 1 and as_word(shown) == shown
+    meta = {"bundle_version": 1, "uname": ["Linux", "host", release, "#1 SMP", "x86_64"]}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    assert read_meta(tmp_path / "meta.json")["uname"][2] == shown
+    assert as_word("6.18.44-fc+deb13~1_amd64") == "6.18.44-fc+deb13~1_amd64"
+
+
+def test_an_event_file_names_a_release_of_one_word_and_no_more_cpus_than_a_kernel_has(
+    store: Path,
+) -> None:
+    def claim(header: dict[str, Any]) -> None:
+        header["trace"] |= {"release": "6.1 lost 0 events", "nr_cpus": 0xFFFFFFFF}
+
+    rewrite(store / "events.arrow", header=claim)
+    trace = pm.open(store).trace
+    assert trace.release == "6.1\\x20lost\\x200\\x20events"
+    assert trace.nr_cpus == 0

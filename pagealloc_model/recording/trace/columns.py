@@ -12,7 +12,8 @@ import numpy as np
 
 from pagealloc_model.base.arrays import NewArray, in_memory, parts
 from pagealloc_model.base.memo import Memo
-from pagealloc_model.base.text import as_name
+from pagealloc_model.base.text import as_name, as_word
+from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +179,7 @@ class Trace(Memo):
         losses: intervals in which events were dropped.
         source: path of the file read.
         release: kernel release named in the file, "" if it names none.
-        nr_cpus: CPUs online when recorded, 0 if unknown.
+        nr_cpus: CPUs online when recorded, 0 if unknown or more than any kernel has.
         clock: "monotonic", "perf" or another clock's name, "" if unknown.
         scope: of `perf_arguments.SCOPES`, by perf's command line; "" if the source has none.
         notes: what the source held or lacked that the columns do not show, one line each.
@@ -303,10 +304,13 @@ _NAMED_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "comms": _named_values,
     "thread_names": _named_threads,
     **dict.fromkeys(("gfp_bits", "sampled", "tables", "declared_types"), _named_keys),
-    **dict.fromkeys(("release", "clock"), as_name),
+    "clock": as_name,
+    "release": as_word,
+    "nr_cpus": lambda count: count if count <= NR_CPUS_MAX else 0,
     "notes": lambda notes: tuple(as_name(note, _LONGEST_NOTE) for note in notes),
 }
-"""The fields of a Trace with names that its source chose, and how these become names on a line."""
+"""The fields of a Trace with names that its source chose, and how these become names on a line, and
+the count of CPUs, which a header may only claim."""
 
 _EVENTS_BEFORE_LOSS = 5
 """One of each context under way at once on a CPU (task, softirq, hardirq, NMI), and one more."""

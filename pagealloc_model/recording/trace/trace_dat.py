@@ -286,7 +286,9 @@ def read_tracefs_copy(
     """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8)."""
 
     def text(path: Path, *, needed: bool = False) -> str:
-        return text_of(path, "utf-8", todo=_COPY) if needed or path.is_file() else ""
+        if not needed and not path.is_file():
+            return ""
+        return text_of(path, "utf-8", todo=_COPY, below=copy)
 
     files = {
         int(path.parent.name[3:]): path

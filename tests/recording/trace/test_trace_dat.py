@@ -284,3 +284,12 @@ def test_options_that_point_to_themselves(tmp_path: Path) -> None:
     following = first + 16 + size - 8
     with pytest.raises(RecordingError, match="point to themselves"):
         read_trace_dat(_with_bytes(path, following, first.to_bytes(8, "little")))
+
+
+@pytest.mark.parametrize("linked", ["events", "events/kmem", "per_cpu", "per_cpu/cpu0"])
+def test_a_linked_directory_inside_a_copy_is_not_entered(tmp_path: Path, linked: str) -> None:
+    copy = write_tracefs_copy(tmp_path / "copy", pages_of(SAMPLES / "small.dat"))
+    elsewhere = (copy / linked).rename(tmp_path / "elsewhere")
+    (copy / linked).symlink_to(elsewhere)
+    with pytest.raises(RecordingError):
+        len(open_recording(copy).trace)
