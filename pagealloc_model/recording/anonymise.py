@@ -315,7 +315,8 @@ def _is_kernel_line(line: str) -> bool:
 
 
 _FOLIO_LINE = re.compile(
-    r"hugepages-\d+kB/(anon|nr|shmem|split)(_(anon|fault|alloc|fallback|charge|failed))* \d+"
+    r"hugepages-\d{1,9}kB/(anon|nr|shmem|split)(_(anon|fault|alloc|fallback|charge|failed))*"
+    r" \d{1,13}"
 )
 _MEMINFO_LINE = re.compile(
     r"(?:Mem|Swap|Active|Inactive|Commit|Vmalloc|HugePages_|Huge|Direct|Anon|File|Shmem|K|S|Cma|Z"
@@ -323,7 +324,7 @@ _MEMINFO_LINE = re.compile(
     r"|Percpu|Hardware|Balloon|Unaccepted|NFS_|Bounce|SecPageTables|Committed)"
     r"(?:Total|Free|Available|Cached|\(anon\)|\(file\)|ed|Limit|_AS|Used|Chunk|Rsvd|Surp|pagesize"
     r"|tlb|Map4k|Map2M|Map1G|Map4M|Pages|HugePages|PmdMapped|Reclaimable|Stack|Unreclaim|Corrupted"
-    r"|Unstable|Tmp|pped)?:\s+\d+(?: kB)?"
+    r"|Unstable|Tmp|pped)?:\s+\d{1,14}(?: kB)?"
 )
 _VM_SYSCTLS = frozenset(
     re.findall(

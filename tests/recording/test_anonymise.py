@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import struct
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from pagealloc_model.recording.anonymise import _is_kernel_line
+from pagealloc_model.recording.anonymise import _is_kernel_line, anonymise_snapshot
 from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE, Snapshot
 from pagealloc_model.recording.trace.perf_file import SampleType
 from pagealloc_model.recording.trim import TrimResult, trim_recording
 from tests import synthetic_perf_data as perf
@@ -199,3 +201,16 @@ def test_a_line_of_words_of_the_kernel_is_read_once() -> None:
     assert not _is_kernel_line("zone " * 10_000 + "!")
     assert _is_kernel_line("Node 0, zone      DMA      1      0      0      2")
     assert _is_kernel_line("Free pages count per migrate type at order       0      1")
+
+
+def test_no_address_stays_in_the_place_of_a_counter(tmp_path: Path) -> None:
+    kept, address = "hugepages-64kB/nr_anon 12\n", 0xFFFF888000001000
+    source = tmp_path / "snapshots" / "00000000000000000001"
+    source.mkdir(parents=True)
+    (source / FOLIO_STATS_FILE).write_text(
+        f"{kept}hugepages-64kB/split {address}\nhugepages-{address}kB/split 1\n"
+    )
+    left_out: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    anonymise_snapshot(Snapshot(time_ns=1, directory=source), tmp_path / "new", left_out)
+    assert (tmp_path / "new" / FOLIO_STATS_FILE).read_text() == kept
+    assert left_out["state files with lines that no kernel prints"] == {FOLIO_STATS_FILE: None}
