@@ -21,6 +21,7 @@ CONDA_ONLY = {"python", "pip"}
 IMPORT_TO_PYPI = {
     "_pytest": "pytest",
     "IPython": "ipython",
+    "markdown_it": "markdown-it-py",
     "playwright": "pytest-playwright",
     "yaml": "pyyaml",
     "zmq": "pyzmq",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,11 +79,22 @@ class Message:
 
     def to_markdown(self) -> str:
         """The same as Markdown; fixed lines stand in fences."""
-        parts = [f"# {self.subject}"]
+        parts = [f"# {_as_markdown(self.subject)}"]
         for section in self.sections:
             title = f"## {section.title}\n\n" if section.title else ""
             parts.append(title + _joined(section.blocks, is_markdown=True))
         return cleaned("\n\n".join(parts) + "\n")
+
+
+_MARKUP = re.compile(
+    r"[\\`*<]|~(?=~)|&(?=#?\w{1,32};)|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#>+=-]"
+)
+"""What Markdown takes for markup; an underscore inside a name and a bracket alone are none."""
+
+
+def _as_markdown(text: str) -> str:
+    """A text that Markdown shows as it is: of names, none is a link, a tag or emphasis."""
+    return _MARKUP.sub(lambda part: f"\\{part[0]}", text)
 
 
 def _joined(blocks: Sequence[Block], *, is_markdown: bool) -> str:
@@ -92,7 +104,8 @@ def _joined(blocks: Sequence[Block], *, is_markdown: bool) -> str:
         is_item = isinstance(block, Words) and block.bullet
         label = "- " if is_item else ""
         if isinstance(block, Words):
-            shown = label + block.text if is_markdown else paragraph(block.text, label=label)
+            plain = block.text
+            shown = label + _as_markdown(plain) if is_markdown else paragraph(plain, label=label)
         elif is_markdown:
             shown = f"```\n{block.text.rstrip()}\n```"
         else:
