@@ -184,12 +184,17 @@ def _window(
     )
 
 
-def _is_understood(recording: recordings.Recording, name: str) -> bool:
-    """Whether a state file is what its name says: any other bytes might be a program's."""
+def _is_understood(recording: recordings.Recording, name: str, anonymise: bool) -> bool:
+    """Whether a state file is what its name says: any other bytes might be a program's.
+
+    An anonymous profile is written anew, of the lines that are some.
+    """
     source = recording.path / name
     try:
-        if name == PROFILE_FILE:
-            read_lock_profile(source, {})
+        if name == PROFILE_FILE and anonymise:
+            anonymous.anonymise_profile(source)
+        elif name == PROFILE_FILE:
+            read_lock_profile(source, recording.meta.get("profile") or {})
         elif name == recordings.KALLSYMS_FILE:
             counts.read_kallsyms(source)
         elif name in recordings.PAGE_OWNER_FILES:
@@ -218,7 +223,7 @@ def _copy_state_file(
         return "is of the whole recording"
     if name not in (PROFILE_FILE, recordings.KALLSYMS_FILE) and not window.from_start:
         return "is true only at the recording's start"
-    if not _is_understood(recording, name):
+    if not _is_understood(recording, name, anonymise):
         return "cannot be read"
     if not anonymise:
         # A packed file is copied at the best compression, without its time; any other as it is.

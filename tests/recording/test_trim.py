@@ -132,6 +132,17 @@ def test_bytes_that_are_not_what_their_name_says_are_left_out(recording: Path, n
     assert f"{name}, which cannot be read" in meta["provenance"]["removed"]
 
 
+def test_the_profile_of_a_whole_recording_is_kept(recording: Path) -> None:
+    meta = json.loads((recording / "meta.json").read_text())
+    meta["profile"] = {"event": "cycles", "sample_ns": 1, "seconds": 1, "repeats_command": False}
+    (recording / "meta.json").write_text(json.dumps(meta))
+    (recording / "profile.folded").write_text("do_idle;rmqueue_bulk 3\n")
+    path, _, _ = cut(recording)
+    profile = open_recording(path).lock_profile
+    assert profile is not None
+    assert profile.samples == {"refill": 3}
+
+
 def test_a_window_from_later_on(recording: Path) -> None:
     path, trace, meta = cut(recording, start_s=600e-9, seconds=100e-9)
     assert trace.pfn.tolist() == list(range(60, 70))
