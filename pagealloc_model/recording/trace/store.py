@@ -8,8 +8,10 @@ imports pyarrow.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -162,6 +164,7 @@ class _Store:
         self._path = path
         try:
             with opened(path) as file:
+                self._inode = os.fstat(file.fileno()).st_ino
                 self._file = pa.memory_map(f"/proc/self/fd/{file.fileno()}")
         except OSError as error:
             what = f"cannot be read ({error.strerror or error})"
@@ -283,6 +286,11 @@ class _Store:
 
     def column(self, name: str, dtype: npt.DTypeLike = None) -> np.ndarray:
         """One column, read-only: a view of the mapped file if it lies there in one piece."""
+        # reading the mapping behind the file's end would be SIGBUS
+        with suppress(OSError):
+            found = os.stat(self._path)
+            if found.st_ino == self._inode and found.st_size < self._file.size():
+                raise self._damaged("has been cut short since it was opened")
         try:
             values = self._values(name)
         except _DAMAGED as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -240,6 +241,15 @@ def test_a_cut_file(store: Path) -> None:
     for size in (6, 100, len(content) // 2, len(content) - 1):
         store.write_bytes(content[:size])
         assert "is cut short" in refusal(store)
+
+
+def test_a_file_cut_after_it_was_opened_ends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.arrow"
+    write_store(rich_trace(100_000), path, source=None, compress=False)
+    trace = read_store(path)
+    os.truncate(path, 4096)
+    with pytest.raises(RecordingError, match="cut short since it was opened"):
+        trace.pfn.sum()
 
 
 def test_an_arrow_file_of_something_else(tmp_path: Path) -> None:
