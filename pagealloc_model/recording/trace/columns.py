@@ -99,6 +99,9 @@ COLUMN_TYPES: dict[str, type] = {
     "percpu_refill": np.int8,
     "in_interrupt": np.int8,
 }
+LARGEST_ORDER = 30
+"""Of an event: a block of order 31 would be all the memory that the model can number. Events of
+freed gigantic pages, of order 18 on x86, are above those of the free lists."""
 
 
 @dataclass(frozen=True)

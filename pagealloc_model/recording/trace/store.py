@@ -32,6 +32,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
     EVENT_NAMES,
+    LARGEST_ORDER,
     THREAD_NAME_COLUMNS,
     Event,
     Losses,
@@ -93,7 +94,7 @@ _RANGES = {
     "cpu": (0, np.iinfo(np.int16).max),
     "event": (0, max(Event)),
     "pfn": (-1, np.iinfo(np.int64).max),
-    "order": (0, 63),
+    "order": (0, LARGEST_ORDER),
     "migratetype": (-1, 63),
     "percpu_refill": (-1, 1),
     "in_interrupt": (-1, 1),

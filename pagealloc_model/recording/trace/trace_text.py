@@ -130,7 +130,7 @@ ABSENT = {"order": 0, "gfp": 0}
 _FIELDS_OF = {
     kind: tuple(zip(MAIN_COLUMNS, fields, strict=True)) for kind, fields in MAIN_FIELDS.items()
 }
-_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2, 2)
+_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, trace_columns.LARGEST_ORDER + 1, 2**32, 16, 2, 2)
 """Exclusive bounds of the main columns, in their order."""
 _OUT_OF_RANGE = "has a field out of any kernel's range"
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})

@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.recording.trace import layout as at
+from pagealloc_model.recording.trace.columns import LARGEST_ORDER
 from pagealloc_model.recording.trace.perf_file import COMPRESSED, COMPRESSED2, TRACING_DATA
 
 
@@ -66,7 +67,6 @@ def gather_words(data, positions, gathered):
 
 
 _LARGEST_CPU = 32767
-_LARGEST_ORDER = 63
 _LARGEST_MIGRATETYPE = 63
 _IN_INTERRUPT = 0x08 | 0x10
 """Bits of common_flags: in a hard interrupt, in a soft one (include/linux/trace_events.h)."""
@@ -117,7 +117,7 @@ def _take_event(data, event, row, layouts, columns, notes, copies, state):
                 refill = _field(data, raw, layouts, row, at.REFILL)
     if not (
         frame >= -1
-        and 0 <= block_order <= _LARGEST_ORDER
+        and 0 <= block_order <= LARGEST_ORDER
         and 0 <= flags <= _LOW_HALF
         and -1 <= block_type <= _LARGEST_MIGRATETYPE
         and -1 <= refill <= 1

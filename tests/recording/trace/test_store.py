@@ -252,6 +252,19 @@ def test_a_file_cut_after_it_was_opened_ends_nothing(tmp_path: Path) -> None:
         trace.pfn.sum()
 
 
+def test_an_order_whose_pages_no_sum_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "store.arrow"
+    trace = rich_trace()
+    for order, is_known in ((18, True), (31, False), (63, False)):
+        path.unlink(missing_ok=True)
+        write_store(replace(trace, order=np.full(len(trace), order)), path, source=None)
+        if is_known:
+            assert read_store(path).order.max() == order
+        else:
+            with pytest.raises(RecordingError, match="column order holds values"):
+                read_store(path).order.max()
+
+
 def test_an_arrow_file_of_something_else(tmp_path: Path) -> None:
     path = tmp_path / "table.arrow"
     table = pa.table({"a": [1, 2]})

@@ -158,6 +158,7 @@ def test_atomic_follows_the_release(tmp_path: Path, release: str, word: int) -> 
         ("t 1 [0] 1.000000: kmem:mm_page_free:", "line 1 has no pfn; add trace"),
         ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=x", "is not a number"),
         ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=300", "out of any kernel's"),
+        ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=63", "out of any kernel's"),
         ("hello world", "line 1 is not perf script output"),
         ("\n".join(f"t 1 [0] 0.00000{n}: {FREE}" for n in (0, 9, 5)), "differences of times"),
         ("", "holds no page-allocator event"),
