@@ -155,9 +155,9 @@ _PIECE = re.compile(r"(\d{1,12})\*(\d{1,9})kB(?: ?\(([A-Z]{0,8})\))?")
 _TOTAL = re.compile(r"= ?\d{1,15}kB")
 _RESERVE = re.compile(r"lowmem_reserve\[\]:((?: \d{1,12}){0,8})")
 _NUMBERS_ALONE = re.compile(r"(?:^|[\]:>] )((?: ?\d{1,12}){1,8}) ?$")
-_GAVE_UP = re.compile(r"\bNode (\d{1,4}) .{0,1500}all_unreclaimable\? (yes|no)")
+_GAVE_UP = re.compile(r"\bNode (\d{1,4}) [^N?]{0,1500}all_unreclaimable\? (yes|no)")
 _SWAP = re.compile(r"\bFree swap +[=:] *(\d{1,15})kB")
-_COMM = re.compile(r"(?:.*(?:\] |kernel: |> ))?(.*?)[:,]? *$")
+_BEFORE_COMM = ("] ", "kernel: ", "> ")
 _PAGE_KB = (4, 8, 16, 32, 64, 256)
 
 
@@ -314,8 +314,10 @@ def _request(line: str) -> Request | None:
         what, number, names = "oom-killer", match[1], match[2]
     else:
         return None
-    before = _COMM.match(line[: match.start()][-200:])
-    comm = before[1][-40:] if before else ""
+    before = line[: match.start()][-200:]
+    ends = (before.rfind(mark) + len(mark) for mark in _BEFORE_COMM if mark in before)
+    comm = before[max(ends, default=0) :].rstrip(" ")
+    comm = comm[: -1 if comm.endswith((":", ",")) else None][-40:]
     return Request(
         what=what, order=int(order), gfp=as_name(names or number, 500), comm=as_name(comm)
     )
