@@ -76,6 +76,15 @@ def test_field_offsets_come_from_the_format(tmp_path: Path, gap: int) -> None:
     assert trace.migratetype[0] == -1
 
 
+@pytest.mark.parametrize("order", [31, 63])
+def test_an_order_whose_pages_no_sum_can_hold_is_refused(tmp_path: Path, order: int) -> None:
+    attr = perf.attr_of(FREE, [1])
+    raw = FREE.raw(pfn=123, order=order)
+    path = perf.write(tmp_path / "p", [attr], [perf.sample(attr, raw, number=1)], [FREE])
+    with pytest.raises(RecordingError):
+        read_perf_data(path)
+
+
 def test_a_32_bit_kernel(tmp_path: Path) -> None:
     fields = (
         ("unsigned long pfn", 4, False),
