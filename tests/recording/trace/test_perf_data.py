@@ -78,11 +78,16 @@ def test_field_offsets_come_from_the_format(tmp_path: Path, gap: int) -> None:
 
 @pytest.mark.parametrize("order", [31, 63])
 def test_an_order_whose_pages_no_sum_can_hold_is_refused(tmp_path: Path, order: int) -> None:
-    attr = perf.attr_of(FREE, [1])
-    raw = FREE.raw(pfn=123, order=order)
-    path = perf.write(tmp_path / "p", [attr], [perf.sample(attr, raw, number=1)], [FREE])
-    with pytest.raises(RecordingError):
-        read_perf_data(path)
+    attr = perf.attr_of(ALLOC, [1])
+
+    def path_of(order: int) -> Path:
+        return perf.write(
+            tmp_path / "p", [attr], [perf.sample(attr, alloc_raw(123, order), number=1)], [ALLOC]
+        )
+
+    assert read_perf_data(path_of(18)).order.tolist() == [18]
+    with pytest.raises(RecordingError, match="outside its field's range"):
+        read_perf_data(path_of(order))
 
 
 def test_a_32_bit_kernel(tmp_path: Path) -> None:
