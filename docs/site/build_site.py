@@ -27,6 +27,7 @@ COPIED = (
     "data/tables",
     "data/posted",
     "data/patches",
+    "data/experiments/build_rounds",
     "data/experiments/reserve_score",
     "data/experiments/reserve_loads",
     "data/experiments/reserve_control",
