@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.pcp import high_limits
+from pagealloc_model.allocator.pressure_layout import ANON
 from pagealloc_model.allocator.sites import BY_NAME, MOVING
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.table import Table
@@ -43,7 +44,7 @@ from pagealloc_model.numbers.values import (
     was_recorded,
     windows_of,
 )
-from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy, policy_settings
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
@@ -727,9 +728,7 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     edges = windows_of(base)
     pairs = paired(_quantities(base, edges), _quantities(patch, edges))
     if base.demand.by_orders != patch.demand.by_orders:
-        fields = zip(CLASS_NAMES.values(), DEMAND_FIELDS, strict=True)
-        given = base.policy.given(), patch.policy.given()
-        kinds = [kind for kind, name in fields if given[0].get(name) != given[1].get(name)]
+        kinds = [CLASS_NAMES[ANON]]  # faults alone are asked for anew
         pairs = _comparable(pairs, base.folios, patch.folios, kinds)
     kept = {} if base.recording is None else base.recording.memo
     errors = kept.get(_key(base.rules, base.assumptions), NOT_VALIDATED)

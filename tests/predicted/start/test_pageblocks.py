@@ -13,6 +13,7 @@ from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import LISTED, StartImage, install, make_state
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.numbers.values import States
+from pagealloc_model.numbers.vocabulary import by_zone
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.predicted.start.pageblocks import recut
 from pagealloc_model.recording.machine import (
@@ -147,7 +148,7 @@ def test_a_replay_has_the_policys_blocks_and_counts_in_recorded_ones(reclaim: st
     assert len(smaller.final.blocks) == 4 * len(base.final.blocks)
     assert "pageblock order 7 in place of 9" in smaller.start_state[-1]
     assert np.array_equal(States.of_replay(smaller).blocks * 4, smaller.samples.blocks)
-    whole = {each.metric: each.value for each in States.of_replay(smaller).quantities(MACHINE)}
+    whole = {each.metric: each.value for each in by_zone(States.of_replay(smaller), MACHINE)}
     counted = smaller.samples.free_buddies[:, 0, 9:].sum(axis=2) @ (512, 1024, *[0] * 4)
     assert whole["free_in_whole_blocks"] == pytest.approx(counted.mean())
     assert pm.compare(base, smaller).rows.shape[0] > 0
