@@ -110,7 +110,7 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert meta["perf"][:5] == ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC"]
     assert {"RECORDING/perf.data", "-z=1", "32M"} <= set(meta["perf"])
     assert "pa:pcp_bulk_free" in meta["perf"]
-    assert len(meta["probes"]) == 12
+    assert len(meta["probes"]) == 14
     where = meta["perf"].index("pa:block_type")
     assert meta["perf"][where + 1 : where + 3] == ["--filter", "mask & 7"]
     assert "page_owner_at_ns" not in meta
