@@ -612,7 +612,7 @@ def set_pageset(
     if policy.pcp_batch is not None:
         size = policy.pcp_batch
     cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
-    low, high = high_limits(zone, size, cpus, policy, rules)
+    low, high = high_limits(zone, size, cpus, policy, rules, machine.percpu_pagelist_high_fraction)
     region[at.PCP_BATCH] = size
     region[at.PCP_HIGH_MIN] = low
     region[at.PCP_HIGH_MAX] = high
@@ -635,7 +635,12 @@ def zone_batchsize(managed: int) -> int:
 
 
 def high_limits(
-    zone: Zone, size: int, nr_cpus: int, policy: Policy, rules: KernelRules
+    zone: Zone,
+    size: int,
+    nr_cpus: int,
+    policy: Policy,
+    rules: KernelRules,
+    recorded_fraction: int = 0,
 ) -> tuple[int, int]:
     """zone_highsize(): return pcp->high_min and high_max of a zone (S4.3).
 
@@ -649,6 +654,8 @@ def high_limits(
         policy: `pcp_high_min`, `pcp_high_max`, `percpu_pagelist_high_fraction`, and the fields
             that the computed limits depend on.
         rules: kernel generation.
+        recorded_fraction: vm.percpu_pagelist_high_fraction as recorded; it stays in force where the
+            policy does not give another.
     """
     fraction = policy.percpu_pagelist_high_fraction
     as_recorded = (
@@ -662,7 +669,7 @@ def high_limits(
         low, high = shown.high_min, shown.high_max
     elif shown is not None and not rules.pcp_auto_tuned:
         low = high = shown.high
-    elif fraction is not None and fraction >= 8:
+    elif fraction := recorded_fraction if fraction is None else fraction:
         low = high = max(zone.managed // fraction // nr_cpus, 4 * size)
     else:
         low = max(zone.low // nr_cpus, 4 * size)

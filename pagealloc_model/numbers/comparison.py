@@ -79,7 +79,8 @@ def recorded_values(base: Replay) -> dict[str, Setting]:
         zone = max(with_lists, key=lambda zone: zone.managed)
         batch = zone.pagesets[0].batch
         cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
-        low, high = high_limits(zone, batch, cpus, Policy(), rules)
+        fraction = machine.percpu_pagelist_high_fraction
+        low, high = high_limits(zone, batch, cpus, Policy(), rules, fraction)
         values |= {"pcp_batch": batch, "pcp_high_min": low, "pcp_high_max": high}
     return values | base.policy.given()
 

@@ -83,6 +83,7 @@ class Machine:
         migratetypes: names in numeric order, from pagetypeinfo's rows (S1.3).
         thp: the kernel has PMD-order per-CPU lists (S1.9).
         watermark_scale_factor: the sysctl the watermarks were computed with (S1.6).
+        percpu_pagelist_high_fraction: the sysctl pcp->high was computed with (S4.3); 0: none.
     """
 
     zones: tuple[Zone, ...]
@@ -95,6 +96,7 @@ class Machine:
     migratetypes: tuple[str, ...] = DEFAULT_MIGRATETYPES
     thp: bool = True
     watermark_scale_factor: int = 10
+    percpu_pagelist_high_fraction: int = 0
 
     def __post_init__(self) -> None:
         """Refuse machines the model has no rules for with a UsageError."""
@@ -288,6 +290,7 @@ def machine_from_zoneinfo(
     pageblock_order: int = 9,
     migratetypes: Sequence[str] = DEFAULT_MIGRATETYPES,
     watermark_scale_factor: int = 10,
+    percpu_pagelist_high_fraction: int = 0,
 ) -> Machine:
     """The machine that a zoneinfo snapshot describes.
 
@@ -317,6 +320,7 @@ def machine_from_zoneinfo(
         pageblock_order=pageblock_order,
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
+        percpu_pagelist_high_fraction=percpu_pagelist_high_fraction,
     )
 
 

@@ -55,16 +55,20 @@ def recorded_machine(recording: Recording) -> Machine:
 
     Raises:
         UsageError: no usable snapshot, or a machine the model has no rules for.
-        RecordingError: meta.json has cpu_nodes or node_distances that are no lists of numbers.
+        RecordingError: meta.json has cpu_nodes or node_distances that are no lists of numbers, or
+            a sysctl that the kernel would refuse.
     """
     snapshot, _ = start_snapshots(recording)
     types = snapshot.pagetypeinfo
     factor = _sysctl(recording, "watermark_scale_factor")
+    fraction = _sysctl(recording, "percpu_pagelist_high_fraction") or 0
+    _checked_policy(recording, {"percpu_pagelist_high_fraction": fraction})
     machine = machine_from_zoneinfo(
         snapshot.zoneinfo,
         pageblock_order=types.pageblock_order if types else 9,
         migratetypes=types.migratetypes if types else DEFAULT_MIGRATETYPES,
         watermark_scale_factor=10 if factor is None else factor,
+        percpu_pagelist_high_fraction=fraction,
     )
     return with_topology(machine, recording.meta, recording.path / META_FILE)
 
@@ -107,6 +111,10 @@ def recorded_policy(recording: Recording, *, elastic: bool = False) -> Policy:
         value = _sysctl(recording, name)
         if value is not None:
             values[name] = bool(value) if POLICY_KINDS[name] == "bool" else value
+    return _checked_policy(recording, values)
+
+
+def _checked_policy(recording: Recording, values: Mapping[str, Any]) -> Policy:
     try:
         return Policy(**values)
     except PolicyError as error:

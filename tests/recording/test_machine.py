@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import Policy, Setting, policy_settings
 from pagealloc_model.recording.machine import Machine, Zone, machine_from_zoneinfo
-from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.proc.zoneinfo import PageSet, parse_zoneinfo
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 from tests.recording.proc.samples_of import sample
@@ -224,3 +226,53 @@ def test_without_zoneinfo_every_zone_is_unknown() -> None:
     assert zones.codes(np.array([1, 2])).tolist() == [UNKNOWN_ZONE] * 2
     assert zones.batches().tolist() == [63]
     assert not zones.overlaps
+
+
+LIMITS_MOVE = ("percpu_pagelist_high_fraction", "pcp_high_min", "pcp_high_max", "pageblock_order")
+"""Fields that set pcp->high themselves, and one that only a replay of a recording takes."""
+MARKS_MOVE = ("min_free_kbytes", "watermark_scale_factor", "pageblock_order")
+
+
+def other_settings() -> dict[str, Setting]:
+    """Every field of a policy with another value than the machine below has."""
+    values: dict[str, Setting] = {}
+    for name, field in policy_settings().items():
+        kind = field.metadata["kind"]
+        if kind == "bool":
+            values[name] = True
+        elif kind == "choice":
+            values[name] = field.metadata["choices"][-1]
+        elif kind == "numbers":
+            values[name] = "100"
+        else:
+            largest = field.metadata["maximum"]
+            values[name] = min(field.metadata["minimum"] + 16, largest) & ~3
+    return values
+
+
+@pytest.mark.parametrize("rules", ["6.1", "6.12", "7.3"])
+def test_a_setting_in_force_stays_in_force_whatever_else_moves(rules: str) -> None:
+    """Limits by high_fraction and marks by watermark_scale_factor, as the kernel recomputes them."""
+    kernel = KernelRules.preset(rules)
+    high = 4 * GIB // 50 // 2
+    limits = {"batch": 63, "high": high, "high_min": high, "high_max": high}
+    pagesets = tuple(PageSet(cpu=cpu, count=0, **limits) for cpu in range(2))
+    zone = replace(large_zone("Normal", 4 * GIB), pagesets=pagesets)
+    machine = Machine(
+        zones=(zone,), nr_cpus=2, watermark_scale_factor=200, percpu_pagelist_high_fraction=50
+    ).with_watermarks(Policy(min_free_kbytes=64 << 10), kernel)
+    marks = (machine.zones[0].min, machine.zones[0].low, machine.zones[0].high)
+    assert marks[1] - marks[0] == 4 * GIB * 200 // 10000
+    for name, value in other_settings().items():
+        try:
+            policy = Policy.from_settings({name: value})
+            state = make_state(machine, kernel, policy)
+        except PolicyError:
+            assert name == "pageblock_order" or name.startswith(("ownership", "pageblock_own"))
+            continue
+        if name not in LIMITS_MOVE:
+            words = state.pcp_words(at.PCP_HIGH_MIN, 2)
+            assert words.tolist() == [[[high, high]] * 2], name
+        if name not in MARKS_MOVE:
+            zones = machine.with_watermarks(policy, kernel).zones
+            assert (zones[0].min, zones[0].low, zones[0].high) == marks, name
