@@ -252,7 +252,7 @@ def other_settings() -> dict[str, Setting]:
 
 @pytest.mark.parametrize("rules", ["6.1", "6.12", "7.3"])
 def test_a_setting_in_force_stays_in_force_whatever_else_moves(rules: str) -> None:
-    """Limits by high_fraction and marks by watermark_scale_factor: the kernel computes both anew."""
+    """Limits by high_fraction, marks by watermark_scale_factor: the kernel computes both anew."""
     kernel = KernelRules.preset(rules)
     high = 4 * GIB // 50 // 2
     limits = {"batch": 63, "high": high, "high_min": high, "high_max": high}
