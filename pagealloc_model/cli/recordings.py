@@ -120,6 +120,12 @@ def add_record(commands: Commands) -> None:
         help="set kprobes at the allocator's transactions (default: where permitted)",
     )
     parser.add_argument(
+        "--no-state",
+        dest="state",
+        action="store_false",
+        help="do not read the machine's state through /proc/kcore",
+    )
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="afterwards run the command once more, or wait as long, untraced under "
@@ -146,6 +152,7 @@ def add_record(commands: Commands) -> None:
 def run_record(options: argparse.Namespace) -> int:
     """Record and say what came of it."""
     from pagealloc_model.recording.record.host import Host
+    from pagealloc_model.recording.record.live_state import LiveState
     from pagealloc_model.recording.record.ownership import calling_user
     from pagealloc_model.recording.record.perf import RecordOptions, parse_size
     from pagealloc_model.recording.record.session import (
@@ -188,6 +195,7 @@ def run_record(options: argparse.Namespace) -> int:
             live_s=options.live,
             interval_s=options.interval,
             buffer_bytes=buffer_bytes,
+            read_state=LiveState(host) if options.state else None,
         ),
         host,
         say,

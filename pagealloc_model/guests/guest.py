@@ -20,14 +20,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
 import zstandard
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.guests.inside import Order, answer_of
+from pagealloc_model.guests.inside import STATES, Order, answer_of
 from pagealloc_model.guests.plan import Guest
+from pagealloc_model.guests.stopped import answer_requests, qemu_words
 from pagealloc_model.guests.workloads import COMPILER
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import Check
@@ -102,7 +104,10 @@ class RunFailedError(PageallocError):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A program to call, `what` it is in words, and its limits, set by `key` of the plan."""
+    """A program to call, `what` it is in words, and its limits, set by `key` of the plan.
+
+    `attend` is called now and then while it runs.
+    """
 
     words: list[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -111,6 +116,7 @@ class Call:
     limit_s: float = 0.0
     most_bytes: int = 0
     grace_s: float = 0.0
+    attend: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
     def running(self, output: Any) -> Iterator[subprocess.Popen[bytes]]:
@@ -143,6 +149,7 @@ def make_recording(call: Call, folder: Path, cancel: Cancel) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LOOK_S)
                 break
+            call.attend()
             if cancel():
                 ended = "interrupted"
             elif time.monotonic() > give_up:
@@ -220,15 +227,21 @@ class VirtmeGuests:
                 )
         if not self._kvm:
             words.append("--disable-kvm")
-        call = Call(
-            words=words,
-            environment=_virtme_environment(self._virtme),
-            what="the guest",
-            key="guest.timeout_s",
-            limit_s=boot.guest.timeout_s,
-            most_bytes=boot.most_bytes,
-        )
-        make_recording(call, folder, cancel)
+        # a socket's path is short, and a run's folder may lie deep
+        with TemporaryDirectory(prefix="pagealloc-guest-") as name:
+            sockets = Path(name)
+            words.insert(-1, f"--qemu-opts={shlex.join(qemu_words(sockets))}")
+            call = Call(
+                words=words,
+                environment=_virtme_environment(self._virtme),
+                what="the guest",
+                key="guest.timeout_s",
+                limit_s=boot.guest.timeout_s,
+                most_bytes=boot.most_bytes,
+                attend=lambda: answer_requests(folder / STATES, sockets),
+            )
+            (folder / STATES).mkdir()
+            make_recording(call, folder, cancel)
 
 
 def guest_words(boot: Boot, folder: Path) -> list[str]:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 
 ORDER_FILE, ANSWER_FILE, RECORDING = "order.json", "answer.json", "recording"
 DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"
+STATES, STATE_ASKED, STATE_REFUSED = "states", ".asked", ".refused"
+"""Folder of a run in which a guest asks for its state to be read, and endings of files in it."""
+_STATE_WAIT_S = 60.0
 BOOT = "boot:"
 """Begins the name of a setting that is a boot parameter."""
 RUN = "RUN"
@@ -137,6 +142,9 @@ def main(folder: Path) -> int:
     if commands and not Path(DISK_DEVICE).exists():
         # nothing else loads its driver if it is a module
         commands.insert(0, ("modprobe", "virtio_blk"))
+    if (folder / STATES).is_dir():
+        # the host finds the kernel's memory by what this driver tells; it may be no module
+        subprocess.run(("modprobe", "qemu_fw_cfg"), capture_output=True, check=False)
     try:
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -147,11 +155,26 @@ def main(folder: Path) -> int:
         error = ""
     except (PageallocError, OSError) as failure:
         error = " ".join(str(failure).split())
-    partial = folder / f".{ANSWER_FILE}"
-    partial.write_text(json.dumps({"error": error, "seconds": time.monotonic()}) + "\n")
-    partial.rename(folder / ANSWER_FILE)
+    unfinished = folder / f".{ANSWER_FILE}"
+    unfinished.write_text(json.dumps({"error": error, "seconds": time.monotonic()}) + "\n")
+    unfinished.rename(folder / ANSWER_FILE)
     os.sync()
     return 1 if error else 0
+
+
+def state_from_outside(folder: Path, file: Path) -> None:
+    """Have this guest stopped, and its state read into a file; raises `UsageError` without."""
+    asked = folder / STATES / f"{file.stem}{STATE_ASKED}"
+    answer, refused = asked.with_suffix(file.suffix), asked.with_suffix(STATE_REFUSED)
+    asked.touch()
+    give_up = time.monotonic() + _STATE_WAIT_S
+    while asked.exists() and time.monotonic() < give_up:
+        time.sleep(0.1)
+    if refused.exists():
+        raise UsageError(refused.read_text())
+    if not answer.exists():
+        raise UsageError(f"nobody read this guest's state within {_STATE_WAIT_S:g} s")
+    shutil.move(answer, file)
 
 
 def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
@@ -175,6 +198,7 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
             locks=order.locks,
             set_up=("sh", "-ec", order.prepare) if order.prepare else (),
             before_events=lambda: apply(order.settings, root),
+            read_state=partial(state_from_outside, folder) if (folder / STATES).is_dir() else None,
         ),
         Host(),
         say,

@@ -7,13 +7,16 @@ import json
 import socket
 from pathlib import Path
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.base.files import written_whole
+from pagealloc_model.guests.inside import STATE_ASKED, STATE_REFUSED
 from pagealloc_model.recording.record.kernel_memory import KernelMemory
 from pagealloc_model.recording.record.machine_state import read_machine_state
-from pagealloc_model.recording.state_file import MachineState
+from pagealloc_model.recording.state_file import STATE_SUFFIX, MachineState, write_state
 
 CONTROL, MEMORY = "control.qmp", "memory.qmp"
 """Names of qemu's two sockets in a run's folder: one to stop the guest, one for its memory."""
+_ATTEMPTS = 5
 
 
 def qemu_words(folder: Path) -> list[str]:
@@ -25,6 +28,8 @@ def qemu_words(folder: Path) -> list[str]:
 def read_stopped_guest(folder: Path, pageblock_order: int = 9) -> MachineState:
     """Stop a guest, read its state, and let it go on; what is recorded in it need not stop.
 
+    A guest that stood still amid a change of a list goes on for a moment and is stopped again.
+
     Args:
         folder: where qemu has its sockets (`qemu_words`).
         pageblock_order: order of a pageblock there.
@@ -32,16 +37,33 @@ def read_stopped_guest(folder: Path, pageblock_order: int = 9) -> MachineState:
     Raises:
         UsageError: there is no such guest, or its kernel cannot be read.
     """
-    with _Control(folder / CONTROL) as control:
-        control.execute("stop")
+    contradiction = ""
+    for _ in range(_ATTEMPTS):
+        with _Control(folder / CONTROL) as control:
+            control.execute("stop")
+            try:
+                memory = KernelMemory.of_guest(folder / MEMORY)
+                state = read_machine_state(memory, pageblock_order=pageblock_order)
+                contradiction = state.contradiction()
+                if not contradiction:
+                    return state
+            finally:
+                # qemu serves one connection to a socket, and drgn's ends with its program
+                memory = None
+                gc.collect()
+                control.execute("cont")
+    raise UsageError(f"the guest's lists were being changed {_ATTEMPTS} times: {contradiction}")
+
+
+def answer_requests(requests: Path, sockets: Path) -> None:
+    """Read a guest's state for each request that lies in a folder: a file, or why there is none."""
+    for asked in requests.glob(f"*{STATE_ASKED}"):
         try:
-            return read_machine_state(
-                KernelMemory.of_guest(folder / MEMORY), pageblock_order=pageblock_order
-            )
-        finally:
-            # qemu serves one connection to a socket at a time, and drgn's ends with its program
-            gc.collect()
-            control.execute("cont")
+            write_state(asked.with_suffix(STATE_SUFFIX), read_stopped_guest(sockets))
+        except PageallocError as error:
+            with written_whole(asked.with_suffix(STATE_REFUSED)) as partial:
+                partial.write_text(str(error))
+        asked.unlink()
 
 
 class _Control:

@@ -176,6 +176,27 @@ class MachineState:
         wanted = self.list_kind[of_entry] == kind
         return self.listed_pfn[wanted], of_entry[wanted]
 
+    def contradiction(self) -> str:
+        """What its lists and its counters say differently, "" if nothing.
+
+        They differ while a list is being changed, and where a kernel went on while it was read.
+        """
+        pages = self.list_length << np.maximum(self.list_order, 0).astype(np.int64)
+        on_lists = np.zeros(len(self.zone_start), np.int64)
+        free = self.lists(ON_FREE_LIST)
+        np.add.at(on_lists, self.list_zone[free], pages[free])
+        counter = list(self.about["zone_stat"]).index("NR_FREE_PAGES")
+        counted = self.zone_stat[:, counter] + self.zone_stat_diff[:, :, counter].sum(axis=1)
+        if bool((on_lists != counted).any()):
+            return f"{on_lists.sum()} pages are on free lists, {counted.sum()} are counted"
+        held = np.zeros(self.pageset_count.shape, np.int64)
+        own = self.lists(ON_PCP_LIST)
+        np.add.at(held, (self.list_zone[own], self.list_cpu[own]), pages[own])
+        counts = np.maximum(self.pageset_count, 0)
+        if bool((held != counts).any()):
+            return f"{held.sum()} pages are on per-CPU lists, {counts.sum()} are counted"
+        return ""
+
 
 _SIDES = {
     "page_flags": ("uint64", "pages"),

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from pagealloc_model.guests import inside, workloads
 from pagealloc_model.guests.inside import (
     ORDER_FILE,
     SIZES,
+    STATES,
     Order,
     answer_of,
     apply,
@@ -24,6 +26,7 @@ from pagealloc_model.guests.inside import (
     carry_out,
     main,
     setting_file,
+    state_from_outside,
 )
 from pagealloc_model.guests.plan import policy_field
 from pagealloc_model.guests.workloads import (
@@ -34,6 +37,7 @@ from pagealloc_model.guests.workloads import (
 from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.perf import RecordOptions
+from pagealloc_model.recording.state_file import STATE_SUFFIX
 
 
 @pytest.fixture
@@ -92,6 +96,38 @@ def test_the_answer_says_what_failed(steps: list[str], tmp_path: Path) -> None:
     Order(workload="work").write(tmp_path)
     assert main(tmp_path) == 0
     assert answer_of(tmp_path) == ""
+
+
+def test_a_guests_state_is_read_from_outside_and_moved_into_the_recording(tmp_path: Path) -> None:
+    requests, recording = tmp_path / STATES, tmp_path / "recording"
+    requests.mkdir()
+    recording.mkdir()
+
+    def answer(content: str, ending: str) -> None:
+        while not (asked := requests / "begin.asked").exists():
+            time.sleep(0.01)
+        asked.with_suffix(ending).write_text(content)
+        asked.unlink()
+
+    host = threading.Thread(target=answer, args=("pages", STATE_SUFFIX))
+    host.start()
+    state_from_outside(tmp_path, recording / "begin.state")
+    host.join()
+    assert (recording / "begin.state").read_text() == "pages"
+    host = threading.Thread(target=answer, args=("drgn is not installed", ".refused"))
+    host.start()
+    with pytest.raises(UsageError, match="drgn is not installed"):
+        state_from_outside(tmp_path, recording / "begin.state")
+    host.join()
+
+
+def test_a_state_that_nobody_reads_is_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / STATES).mkdir()
+    monkeypatch.setattr(inside, "_STATE_WAIT_S", 0.2)
+    with pytest.raises(UsageError, match=r"nobody read this guest's state within 0\.2 s"):
+        state_from_outside(tmp_path, tmp_path / "begin.state")
 
 
 DEFRAG = "/sys/kernel/mm/transparent_hugepage/defrag"

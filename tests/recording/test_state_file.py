@@ -95,6 +95,20 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path, state: MachineState) 
     assert (pfns.tolist(), lists.tolist()) == ([7, 3, 1024], [0, 0, 1])
 
 
+def test_lists_and_counters_are_set_side_by_side(state: MachineState) -> None:
+    kept = replace(
+        state,
+        zone_stat=np.array([[1, 0], [9, 0]]),
+        zone_stat_diff=np.array([[[1, 0], [0, 0]], [[0, 0], [-1, 0]]]),
+        pageset_count=np.array([[0, -1], [0, 4]]),
+    )
+    assert kept.contradiction() == ""
+    fewer = replace(kept, zone_stat=np.array([[1, 0], [8, 0]]))
+    assert fewer.contradiction() == "10 pages are on free lists, 9 are counted"
+    more = replace(kept, pageset_count=np.array([[0, 0], [1, 4]]))
+    assert more.contradiction() == "4 pages are on per-CPU lists, 5 are counted"
+
+
 def _changed(**arrays: list[int]) -> Callable[[MachineState], MachineState]:
     return lambda state: replace(
         state,

@@ -15,8 +15,6 @@ from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Trace
 
 BULK_EVENT, BULK_RETURN = "pa:alloc_bulk", "pa:alloc_bulk_ret"
-BULK_PAGES = 8
-"""Pages of a call whose addresses a probe reads; a kernel stack has four."""
 _PAGE_STRUCT_BYTES = 64
 _GFP_MOVABLE, _GFP_RECLAIMABLE = 0x8, 0x10
 
@@ -24,7 +22,7 @@ _GFP_MOVABLE, _GFP_RECLAIMABLE = 0x8, 0x10
 def bulk_calls(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
     """`layout.EVENT` records of pages that bulk calls took, one each, and their page frames.
 
-    They are in time order; a page frame is -1 where the probe did not see it (`BULK_PAGES`). What a
+    They are in time order; a page frame is -1 where the probe did not see it. What a
     call took one by one through __alloc_pages() has events of its own and is left out.
     """
     calls, returns = trace.tables.get(BULK_EVENT), trace.tables.get(BULK_RETURN)
@@ -63,7 +61,7 @@ def _pages(returns: Mapping[str, np.ndarray], end: int) -> Iterator[tuple[int]]:
     got, base = int(returns["got"][end]), int(returns["base"][end]) if "base" in returns else 0
     for place in range(got):
         name = f"page{place}"
-        known = place < BULK_PAGES and name in returns
+        known = name in returns
         yield ((int(returns[name][end]) - base) // _PAGE_STRUCT_BYTES if known else -1,)
 
 

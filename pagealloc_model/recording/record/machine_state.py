@@ -87,7 +87,7 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
     """
     begun = time.monotonic_ns()
     types = memory.types
-    counts = _event_counts(memory)
+    counts = event_counts(memory)
     nodes = _nodes(memory)
     zones = [zone for _, node in nodes for zone in _zones(memory, node)]
     sections = _sections(memory, max(_end(zone) for zone in zones))
@@ -447,7 +447,7 @@ def _expires(work: Structure) -> int:
     return work.number("timer.expires") if is_queued else 0
 
 
-def _event_counts(memory: KernelMemory) -> np.ndarray:
+def event_counts(memory: KernelMemory) -> np.ndarray:
     """Events that perf has counted, by tracepoint and CPU; -1 where it does not record any."""
     counts = np.full((len(COUNTED_EVENTS), len(memory.per_cpu(0))), -1, np.int64)
     entry_offset = memory.types.member("perf_event", "hlist_entry").offset

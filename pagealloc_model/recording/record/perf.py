@@ -202,6 +202,8 @@ class RecordOptions:
         set_up: command to run once the ring buffers exist; () for none, as for `command`.
         before_events: called once the state was copied, right before the last snapshot and the
             first event.
+        read_state: reads the machine's state into a file, right after the first event may come
+            and before the last may; None: no state is read. It raises `PageallocError`.
     """
 
     destination: Path
@@ -218,6 +220,7 @@ class RecordOptions:
     buffer_bytes: int | None = None
     set_up: tuple[str, ...] = ()
     before_events: Callable[[], None] = lambda: None
+    read_state: Callable[[Path], None] | None = None
 
     def __post_init__(self) -> None:
         if self.command and self.seconds is not None:

@@ -72,7 +72,7 @@ GROUP = "pa"
 
 @dataclass(frozen=True)
 class Probe:
-    """A kprobe, on a function's entry or, if its arguments have no names, on its return.
+    """A kprobe, on a function's entry or, if what it returns is recorded, on its return.
 
     Attributes:
         event: its name; where several probes share it, the first that can be set is.
@@ -95,17 +95,19 @@ class Probe:
         """
         if parameters is not None and not parameters:
             return None
-        words, kind = [], "r"
+        words = []
+        kind = "r" if any(place == "$retval" for _, place, _ in self.arguments) else "p"
         for field, place, type_ in self.arguments:
             names, named, position = place.partition("@")
+            position, _, offset = position.partition("+")
             if named:
-                kind, number = "p", int(position)
+                number = int(position)
                 if parameters is not None:
                     known = (name for name in names.split("|") if name in parameters)
                     number = next((parameters.index(name) + 1 for name in known), 0)
                 if not number:
                     return None
-                place = f"$arg{number}"
+                place = f"+{offset}($arg{number})" if offset else f"$arg{number}"
             words.append(f"{field}={place.replace('&', '@')}:{type_}")
         return f"{kind}:{GROUP}/{self.event} {self.function} {' '.join(words)}"
 
@@ -133,7 +135,9 @@ pcp_bulk_alloc rmqueue_bulk zone=zone@1:x64 order=order@2:u32 count=count@3:u64 
 pcp_bulk_alloc_ret rmqueue_bulk got=$retval:s32
 alloc_bulk alloc_pages_bulk_noprof gfp=gfp@1:x32 wanted=nr_pages@4:s32
 alloc_bulk __alloc_pages_bulk gfp=gfp@1:x32 wanted=nr_pages@4:s32
+alloc_bulk_ret alloc_pages_bulk_noprof got=$retval:s64 base=&vmemmap_base:x64 PAGES
 alloc_bulk_ret alloc_pages_bulk_noprof got=$retval:s64
+alloc_bulk_ret __alloc_pages_bulk got=$retval:s64 base=&vmemmap_base:x64 PAGES
 alloc_bulk_ret __alloc_pages_bulk got=$retval:s64
 free_one free_one_page zone=zone@1:x64 pfn=pfn@3:x64 order=order@4:u32
 ha_reserve reserve_highatomic_pageblock order=order|alloc_order@0:s32 zone=zone@0:x64
@@ -150,9 +154,15 @@ kswapd_end balance_pgdat order=$retval:s32
 kswapd_rest kswapd_try_to_sleep asked=alloc_order@2:s32 reached=reclaim_order@3:s32 \
     highest=highest_zoneidx@4:s32
 """
-"""An event, its function, and what it records, as FIELD=PLACE:TYPE. A place is $retval, the address
+"""An event, its function, and what it records, as FIELD=PLACE:TYPE. A place is $retval, the value
 of a kernel variable, or a parameter: names that kernels give it, and its position in 6.1, 6.12 and
-7.2, 0 where that differs."""
+7.2, 0 where that differs; behind it +BYTES, if what it points to is wanted. A return can tell
+parameters of the call from 6.9 on."""
+_BULK_PAGES = 8
+"""Pages of a call of alloc_pages_bulk() that are recorded; a kernel stack has four."""
+_TABLE = _TABLE.replace("\\\n", " ").replace(
+    "PAGES", " ".join(f"page{n}=page_array@0+{8 * n}:x64" for n in range(_BULK_PAGES))
+)
 
 
 PROBES = tuple(
@@ -164,7 +174,7 @@ PROBES = tuple(
         _FILTERS.get(function, ""),
     )
     for event, function, arguments in (
-        line.split(maxsplit=2) for line in _TABLE.replace("\\\n", " ").strip().splitlines()
+        line.split(maxsplit=2) for line in _TABLE.strip().splitlines()
     )
 )
 

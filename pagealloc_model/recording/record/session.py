@@ -41,6 +41,8 @@ from pagealloc_model.recording.record.snapshots import (
     take_snapshot,
 )
 from pagealloc_model.recording.recording import write_meta
+from pagealloc_model.recording.state_file import STATE_SUFFIX
+from pagealloc_model.recording.state_instant import STATE_DIRECTORY
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -180,6 +182,7 @@ class Recorded:
 
     `ended_by` is such as "command" or "SIGINT", `command_code` negative for a signal and None
     without a command; the buffer is that of one CPU, and an unset probe is (event, why).
+    `unread_state` is why the machine's state was not read, "" where it was or was not wanted.
     """
 
     path: Path
@@ -190,6 +193,7 @@ class Recorded:
     buffer_bytes: int
     missing_events: tuple[str, ...]
     unset_probes: tuple[tuple[str, str], ...]
+    unread_state: str = ""
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:
@@ -222,6 +226,7 @@ def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | Non
 
 
 _LARGEST_SUGGESTION = 1 << 30
+_WITHOUT_STATE = "where pages lie on lists at the start is drawn at random within their counts"
 
 
 def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[str]:
@@ -244,6 +249,8 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         whys.setdefault(why, []).append(event)
     for why, unset in whys.items():
         yield f"left out   {', '.join(unset)}: {why}"
+    if recorded.unread_state:
+        yield f"left out   the machine's state: {recorded.unread_state}; {_WITHOUT_STATE}"
     if content is None:
         yield "lost       unknown: the recording cannot be read back; try pagealloc info"
     elif not content["lost"]:
@@ -335,6 +342,7 @@ class _Session:
         self._snapshots = 0
         self._command: subprocess.Popen[bytes] | None = None
         self._meta: dict[str, Any] = {}
+        self._unread_state = ""
 
     def run(self) -> Recorded:
         """Record, and give the finished recording its name."""
@@ -351,6 +359,7 @@ class _Session:
                 self._perf.ask("enable", self._signals.check)
                 self._meta["start_ns"] = time.monotonic_ns()
                 self._snapshot()
+                self._read_state("begin")
                 self._note("recording; Ctrl-C ends it")
                 if options.command:
                     self._command = self._start(options.command)
@@ -416,6 +425,21 @@ class _Session:
         take_snapshot(self._recording, self._host)
         self._snapshots += 1
 
+    def _read_state(self, name: str) -> None:
+        """Read the machine's state, where that is wanted; a reason why not is kept."""
+        read = self._options.read_state
+        if read is None or self._unread_state:
+            return
+        folder = self._recording / STATE_DIRECTORY
+        folder.mkdir(exist_ok=True)
+        self._note("reading the machine's state")
+        try:
+            read(folder / f"{name}{STATE_SUFFIX}")
+        except PageallocError as error:
+            self._unread_state = str(error)
+            if not any(folder.iterdir()):
+                folder.rmdir()
+
     def _watch(self) -> str:
         """Wait for the end, and do what is due meanwhile; returns what ended the recording."""
         options, begin = self._options, time.monotonic()
@@ -465,6 +489,7 @@ class _Session:
         if end != "perf":
             with contextlib.suppress(OSError):  # there may be no room for it
                 self._snapshot()
+                self._read_state("end")
         meta["end_ns"] = time.monotonic_ns()
         self._perf.stop()
         if command is not None:
@@ -501,6 +526,7 @@ class _Session:
             "interval_s": options.interval_s,
             "ended_by": ended_by,
             "rc": command_code,
+            "unread_state": self._unread_state or None,
         }
         write_meta(self._recording, meta)
         return Recorded(
@@ -512,6 +538,7 @@ class _Session:
             buffer_bytes=self._buffer_bytes,
             missing_events=self._missing,
             unset_probes=tuple(self._probes.unset),
+            unread_state=self._unread_state,
         )
 
     def _keep(self, end: str) -> None:

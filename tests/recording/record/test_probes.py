@@ -114,6 +114,31 @@ def test_positions_are_those_of_the_kernel(parameters: str, places: tuple[int, i
     )
 
 
+def test_the_pages_of_a_bulk_allocation_are_read_where_a_return_knows_the_call(
+    machine: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(machine, __alloc_pages_bulk="gfp nid nodemask nr_pages page_list page_array")
+    with KernelProbes(machine, None) as probes:
+        made = {line.split()[0]: line.split(maxsplit=2)[2] for line in probes.definitions}
+    assert made["p:pa/alloc_bulk"] == "gfp=$arg1:x32 wanted=$arg4:s32"
+    assert made["r:pa/alloc_bulk_ret"].split()[:4] == [
+        "got=$retval:s64",
+        "base=@vmemmap_base:x64",
+        "page0=+0($arg6):x64",
+        "page1=+8($arg6):x64",
+    ]
+    write = KernelProbes._write
+
+    def refusing(self: KernelProbes, line: str) -> None:
+        if line.startswith("r:") and "$arg" in line:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        write(self, line)
+
+    monkeypatch.setattr(KernelProbes, "_write", refusing)
+    with KernelProbes(machine, None) as probes:
+        assert "r:pa/alloc_bulk_ret __alloc_pages_bulk got=$retval:s64" in probes.definitions
+
+
 def test_a_function_that_differs_is_not_probed() -> None:
     assert BY_EVENT["pcp_bulk_alloc"].definition(None) == (
         "p:pa/pcp_bulk_alloc rmqueue_bulk "

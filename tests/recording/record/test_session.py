@@ -140,6 +140,45 @@ def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
     assert recording.snapshots[1].time_ns < recording.meta["start_ns"]
 
 
+def test_the_machines_state_is_read_after_the_first_event_may_come_and_before_the_last(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+
+    def read(file: Path) -> None:
+        with log.open("a") as lines:
+            lines.write(f"{file.parent.name}/{file.name}\n")
+        if file.stem == "end":
+            raise UsageError("the machine did not hold still")
+        file.touch()
+
+    command = ("sh", "-c", f"echo command >> {log}")
+    made = recorded(machine, tmp_path / "mine", command=command, read_state=read)
+    assert log.read_text().split() == ["states/begin.state", "command", "states/end.state"]
+    assert (tmp_path / "mine/states/begin.state").exists()
+    assert made.unread_state == "the machine did not hold still"
+    assert open_recording(tmp_path / "mine").meta["unread_state"] == made.unread_state
+    line = next(line for line in summary_lines(made, None) if "state:" in line)
+    assert line == (
+        "left out   the machine's state: the machine did not hold still; where pages lie on lists "
+        "at the start is drawn at random within their counts"
+    )
+
+
+def test_a_state_that_cannot_be_read_is_not_asked_for_again(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    asked = []
+
+    def read(file: Path) -> None:
+        asked.append(file.stem)
+        raise UsageError("no kcore")
+
+    recorded(machine, tmp_path / "mine", command=("true",), read_state=read)
+    assert asked == ["begin"]
+    assert not (tmp_path / "mine/states").exists()
+
+
 def test_a_set_up_can_be_interrupted(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
     command = ("sh", "-c", f"kill -INT {os.getpid()}; exec sleep 600")
     with pytest.raises(KeyboardInterrupt):
