@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +55,10 @@ class PageForPage:
     """What a replay from a state file has of the kernel's pages.
 
     Attributes:
+        prepared: what was replayed.
+        start: makes the state that it begins with.
         requests: recorded requests from the state's instant on.
+        rows: int64 by request: its event among the demand's.
         same: bool by request: it got the kernel's page.
         seconds: float by request: after the state's instant.
         pfn: int64 by request: the kernel's page.
@@ -64,7 +70,10 @@ class PageForPage:
         order_distance: half the sum of differences of the shares that orders have in free pages.
     """
 
+    prepared: Prepared
+    start: Callable[[], State]
     requests: int
+    rows: np.ndarray
     same: np.ndarray
     seconds: np.ndarray
     pfn: np.ndarray
@@ -80,14 +89,16 @@ class PageForPage:
         """Requests before the first one that got another page."""
         return self.requests if self.same.all() else int(np.argmin(self.same))
 
-    def share(self, seconds: float | None = None) -> float:
-        """Share of requests with the kernel's page: in the first seconds, or in all."""
-        counted = self.same if seconds is None else self.same[self.seconds < seconds]
-        return float(counted.mean()) if len(counted) else float("nan")
+    def share(self, seconds: float = math.inf) -> float:
+        """Share of requests with the kernel's page: of the first seconds with any, or of all."""
+        return self._share(self.same, seconds)
 
-    def null_share(self, seconds: float | None = None) -> float:
+    def null_share(self, seconds: float = math.inf) -> float:
         """The same of the null model."""
-        counted = self.by_next if seconds is None else self.by_next[self.seconds < seconds]
+        return self._share(self.by_next, seconds)
+
+    def _share(self, hits: np.ndarray, seconds: float) -> float:
+        counted = hits[self.seconds < self.seconds[:1] + seconds]
         return float(counted.mean()) if len(counted) else float("nan")
 
 
@@ -106,27 +117,27 @@ def page_for_page(recording: Recording, assumptions: Assumptions | None = None) 
     assumptions = assumptions or Assumptions(reclaim="literal")
     rules = recorded_rules(recording).rules
     prepared = prepare(recording, rules, assumptions, 0)
+    start = partial(prepared.state, rules, recorded_policy(recording), assumptions)
     last = recording.states[-1] if len(recording.states) > 1 else None
-    state, places, stop = run_until(
-        prepared, prepared.state(rules, recorded_policy(recording), assumptions), last
-    )
+    state, places, stop = run_until(prepared, start(), last)
     events, objects = prepared.demand.events[:stop], prepared.demand.objects
     wanted = np.isin(events["operation"], (at.ALLOC, at.CAPTURE))
-    requests = events[wanted]
-    requests = requests[objects["kind"][requests["object"]] == RECORDED]
+    rows = np.flatnonzero(wanted & (objects["kind"][events["object"]] == RECORDED))
+    requests = events[rows]
     pfn = objects["pfn"][requests["object"]].astype(np.int64)
     model_pfn = places[requests["object"]].astype(np.int64)
     begin_ns = recording.start_state.time_ns
     at_end = {} if last is None else compared(state, prepared, last)
     return PageForPage(
+        prepared=prepared,
+        start=start,
         requests=len(requests),
+        rows=rows,
         same=pfn == model_pfn,
         seconds=(requests["time_ns"] - begin_ns) / _SECOND_NS,
         pfn=pfn,
         model_pfn=model_pfn,
-        by_next=freed_last(events, objects)[wanted[: len(events)]][
-            objects["kind"][events[wanted]["object"]] == RECORDED
-        ],
+        by_next=freed_last(events, objects)[rows],
         **at_end,
     )
 
@@ -135,16 +146,22 @@ def run_until(
     prepared: Prepared, state: State, end: DatedState | None
 ) -> tuple[State, np.ndarray, int]:
     """Advance a state up to a state file's instant: it, objects' places, and events done."""
+    events, places = prepared.demand.events, prepared.demand.starting_places()
+    stop = len(events) if end is None else bisect_left(events["time_ns"], end.time_ns)
+    advanced(state, events, places, 0, stop)
+    return state, places, stop
+
+
+def advanced(
+    state: State, events: np.ndarray, places: np.ndarray, position: int, stop: int
+) -> None:
+    """Advance a state and the objects' places from one event's position up to another's."""
     # whoever only describes a recording need not wait for the event loop
     from pagealloc_model.allocator.events import advance
 
-    events, places = prepared.demand.events, prepared.demand.starting_places()
-    stop = len(events) if end is None else bisect_left(events["time_ns"], end.time_ns)
-    position = 0
     while position < stop:
         position = advance(state.arrays(places), events, position, stop, -1)
         state.st[at.LOG_ROWS] = 0
-    return state, places, stop
 
 
 def freed_last(events: np.ndarray, objects: np.ndarray) -> np.ndarray:
@@ -173,7 +190,7 @@ def compared(state: State, prepared: Prepared, end: DatedState) -> dict[str, obj
     numbers = zone_numbers(prepared.machine, end)
     kernel_free = _by_list(listed_records(end.state, ON_FREE_LIST, numbers))
     kernel_pcp = _by_list(listed_records(end.state, ON_PCP_LIST, numbers))
-    model_free, model_pcp = _free_lists(state), _pcp_lists(state, list(kernel_pcp))
+    model_free, model_pcp = _free_lists(state), pcp_lists(state, list(kernel_pcp))
     kinds = end.state.block_type
     count = min(len(kinds), len(state.blocks))
     known = (kinds[:count] >= 0) & (state.blocks["zone"][:count] > 0)
@@ -209,7 +226,7 @@ def _free_lists(state: State) -> _Lists:
     return lists
 
 
-def _pcp_lists(state: State, asked: list[tuple[int, int, int, int]]) -> _Lists:
+def pcp_lists(state: State, asked: list[tuple[int, int, int, int]]) -> _Lists:
     """Per-CPU lists of the model: those of orders and types that are asked for, or not empty."""
     lists: _Lists = {}
     orders = {(order, kind) for _, _, order, kind in asked}

@@ -43,6 +43,7 @@ COUNTED_EVENTS = (
     "mm_page_pcpu_drain",
     "mm_page_alloc_zone_locked",
     "mm_page_alloc_extfrag",
+    "workqueue_execute_start",
 )
 """Tracepoints whose events are counted, to find the state's place among them."""
 

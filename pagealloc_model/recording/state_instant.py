@@ -15,6 +15,7 @@ from pagealloc_model.recording.trace.columns import EVENT_NAMES, Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 STATE_DIRECTORY = "states"
+_FIVE_MINUTES_S = 300
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,21 +49,25 @@ def state_files_of(directory: Path) -> Iterator[Path]:
 def dated_state(path: Path, trace: Trace) -> DatedState:
     """Read a state file and find its instant: as many events of each kind are before it.
 
+    Among instants of which this is true it is the one that the jiffy counter says.
+
     Raises:
         RecordingError: the file is damaged, or no instant has these events before it.
     """
     state = read_state(path)
-    earliest, latest = -1, np.iinfo(np.int64).max
+    end = int(trace.time_ns[-1]) + 1
+    earliest, latest = -1, end
     seen = False
-    kinds = {name.removeprefix("kmem:"): kind for name, kind in EVENT_NAMES.items()}
     for name, counts in zip(state.about["events"], state.event_count, strict=True):
-        rows = np.flatnonzero(trace.event == kinds[name]) if name in kinds else []
+        if (events := _events_of(trace, name)) is None:
+            continue
+        time_ns, cpus = events
         for cpu, count in enumerate(counts.tolist()):
-            if count < 0 or name not in kinds:
+            if count < 0:
                 continue
-            times = trace.time_ns[rows][trace.cpu[rows] == cpu]
+            times = time_ns[cpus == cpu]
             if count > len(times):
-                earliest = np.iinfo(np.int64).max
+                earliest = end
                 continue
             seen = True
             earliest = max(earliest, int(times[count - 1]) if count else -1)
@@ -70,10 +75,29 @@ def dated_state(path: Path, trace: Trace) -> DatedState:
     if not seen or earliest >= latest:
         why = "has more events before it, or others, than this recording"
         raise RecordingError(path, why, todo="keep it with its own recording, or delete it")
-    end = int(trace.time_ns[-1]) + 1
-    return DatedState(
-        state=state, time_ns=earliest + 1, slack_ns=min(latest, end) - earliest - 1, path=path
-    )
+    time_ns = min(max(_uptime_ns(state), earliest + 1), latest)
+    return DatedState(state=state, time_ns=time_ns, slack_ns=latest - time_ns, path=path)
+
+
+def _events_of(trace: Trace, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Times and CPUs of the events of a tracepoint, None where they were not recorded."""
+    event = EVENT_NAMES.get(f"kmem:{name}")
+    if event is not None:
+        rows = np.flatnonzero(trace.event == event)
+        return trace.time_ns[rows], trace.cpu[rows]
+    table = trace.tables.get(f"workqueue:{name}")
+    return None if table is None else (np.asarray(table["time_ns"]), np.asarray(table["cpu"]))
+
+
+def _uptime_ns(state: MachineState) -> int:
+    """CLOCK_MONOTONIC at the state's jiffy.
+
+    The jiffy counter begins five minutes before 2^32 (`INITIAL_JIFFIES`). A second has as many as
+    there are from vmstat work to the next, unless vm.stat_interval was changed.
+    """
+    per_second = max(int(state.stat_interval[0]), 1)
+    since_boot = int(state.jiffies[0]) - ((1 << 32) - _FIVE_MINUTES_S * per_second)
+    return since_boot * 1_000_000_000 // per_second
 
 
 def events_after_state(trace: Trace, dated: DatedState) -> Trace:

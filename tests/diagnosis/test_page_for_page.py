@@ -15,9 +15,14 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.diagnosis.departure_causes import UNSEEN, departure_causes
 from pagealloc_model.diagnosis.page_for_page import PageForPage, page_for_page
+from pagealloc_model.predicted.demand.bulk import BULK_RETURN
+from pagealloc_model.recording.event_files import STORE_FILE
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.state_file import ON_FREE_LIST, read_state, write_state
+from pagealloc_model.recording.state_instant import dated_state
+from pagealloc_model.recording.trace.store import write_store
 
 QUIET = Path(__file__).with_name("quiet_guest")
 
@@ -56,23 +61,44 @@ def test_a_state_agrees_with_itself() -> None:
         assert (state.page_refcount[pfns] == 0).all()
 
 
-def test_most_requests_get_the_kernels_page() -> None:
+def test_every_request_gets_the_kernels_page() -> None:
     found = judged()
     assert found.requests == 18_119
-    assert found.until_departure >= 5_479
-    first_second = found.seconds < found.seconds[0] + 1
-    assert found.same[first_second].all()
-    assert found.share() > 0.97
+    assert found.until_departure == found.requests
+    assert found.share(1.0) == found.share() == 1.0
     assert found.null_share() < 0.25
 
 
-def test_the_lists_at_the_end_are_nearly_the_kernels() -> None:
+def test_the_lists_at_the_end_are_the_kernels() -> None:
     found = judged()
     assert found.free_lists is not None
-    assert found.free_lists.same_order >= 24
-    assert found.free_lists.lists == 28
+    assert found.pcp_lists is not None
+    for lists, count, pages in ((found.free_lists, 28, 100_053), (found.pcp_lists, 6, 693)):
+        assert (lists.lists, lists.same_order, lists.same_pages) == (count, count, count)
+        assert (lists.pages, lists.pages_shared) == (pages, pages)
     assert found.blocks == (256, 256)
-    assert found.order_distance < 0.001
+    assert found.order_distance == 0
+    assert not departure_causes(quiet(), found).departures
+
+
+def test_without_a_probe_departures_have_causes_that_add_up(tmp_path: Path) -> None:
+    folder = copytree(QUIET, tmp_path / "unprobed")
+    trace = quiet().whole_trace
+    tables = {name: table for name, table in trace.tables.items() if name != BULK_RETURN}
+    write_store(replace(trace, tables=tables), folder / STORE_FILE, source=None)
+    recording = open_recording(folder)
+    found = page_for_page(recording)
+    assert 0.5 < found.share() < 0.95
+    causes = departure_causes(recording, found)
+    departed = int((~found.same).sum())
+    assert sum(each.requests for each in causes.departures) == departed
+    first = causes.departures[0]
+    assert first.request == found.until_departure
+    assert f"request {first.request} of order" in first.words()
+    assert {each.cause for each in causes.departures} >= {UNSEEN}
+    *rows, last = causes.table().rows
+    assert last[1:3] == [len(causes.departures), departed]
+    assert sum(row[2] for row in rows) == departed
 
 
 def test_without_the_order_of_lists_pages_are_others(tmp_path: Path) -> None:
@@ -83,6 +109,23 @@ def test_without_the_order_of_lists_pages_are_others(tmp_path: Path) -> None:
     turned = [part[::-1] for part in np.split(state.listed_pfn, ends[:-1])]
     write_state(file, replace(state, listed_pfn=np.concatenate(turned)))
     assert page_for_page(open_recording(folder)).share() < judged().share() / 2
+
+
+def test_the_instant_of_a_state_is_between_the_ticks_that_were_counted(tmp_path: Path) -> None:
+    """Per-CPU lists decay at ticks, so one tick more or less before it gives other pages."""
+    (begin, _), trace = quiet().states, quiet().whole_trace
+    ticks = trace.tables["workqueue:workqueue_execute_start"]
+    times = {cpu: ticks["time_ns"][ticks["cpu"] == cpu] for cpu in (0, 1)}
+    counted = [int((times[cpu] < begin.time_ns).sum()) for cpu in (0, 1)]
+    state = begin.state
+    about = {**state.about, "events": [*state.about["events"], "workqueue_execute_start"]}
+    for more in (0, 1):
+        counts = np.array([*state.event_count, [counted[0] + more, counted[1]]])
+        file = tmp_path / f"{more}.state"
+        write_state(file, replace(state, about=about, event_count=counts))
+        dated = dated_state(file, trace)
+        assert [int((times[cpu] < dated.time_ns).sum()) for cpu in (0, 1)] == counts[-1].tolist()
+    assert dated_state(tmp_path / "0.state", trace).time_ns == begin.time_ns
 
 
 def test_a_state_of_another_recording_is_refused(tmp_path: Path) -> None:

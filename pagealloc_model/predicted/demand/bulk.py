@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.predicted.demand.event_order import HiddenAllocations, new_events
+from pagealloc_model.predicted.demand.event_order import HiddenAllocations, new_events, rows_where
 from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import Event, Trace
 
 BULK_EVENT, BULK_RETURN = "pa:alloc_bulk", "pa:alloc_bulk_ret"
 _PAGE_STRUCT_BYTES = 64
@@ -63,6 +64,30 @@ def _pages(returns: Mapping[str, np.ndarray], end: int) -> Iterator[tuple[int]]:
         name = f"page{place}"
         known = name in returns
         yield ((int(returns[name][end]) - base) // _PAGE_STRUCT_BYTES if known else -1,)
+
+
+def frees_after_calls(trace: Trace, calls: np.ndarray, pfns: np.ndarray) -> np.ndarray:
+    """Rows of the first free of each page after the call that took it.
+
+    Args:
+        trace: the recording's events.
+        calls: see `bulk_calls`.
+        pfns: page frames of their pages, -1 where they are not known.
+    """
+    known = np.unique(pfns[pfns >= 0])
+    rows = rows_where(
+        len(trace),
+        lambda part: (trace.event[part] == Event.FREE) & np.isin(trace.pfn[part], known),
+    )
+    frees: dict[int, list[int]] = {}
+    for row, pfn in zip(rows.tolist(), trace.pfn[rows].tolist(), strict=True):
+        frees.setdefault(pfn, []).append(row)
+    first = []
+    for time_ns, pfn in zip(calls["time_ns"].tolist(), pfns.tolist(), strict=True):
+        own = frees.get(pfn, [])
+        place = bisect_right(own, time_ns, key=lambda row: int(trace.time_ns[row]))
+        first += own[place : place + 1]
+    return np.unique(np.array(first, np.int64))
 
 
 def with_bulk_times(

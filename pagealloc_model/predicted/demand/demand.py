@@ -24,7 +24,7 @@ from pagealloc_model.base.arrays import Column, parts, working_arrays, working_d
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand.bulk import bulk_calls, with_bulk_times
+from pagealloc_model.predicted.demand.bulk import bulk_calls, frees_after_calls, with_bulk_times
 from pagealloc_model.predicted.demand.compaction import (
     Cluster,
     captured_requests,
@@ -215,10 +215,11 @@ def resolve_demand(
     reclaims = direct_reclaims(trace)
     elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
-    resolution = ResolvedTrace(trace, machine, maker, progress, known)
+    calls, pfns = bulk_calls(trace, machine)
+    taken = frees_after_calls(trace, calls, pfns)
+    resolution = ResolvedTrace(trace, machine, maker, progress, known, taken)
     others, hidden = resolution.events.values, resolution.hidden
     objects, clusters = resolution.objects.values, ()
-    calls, pfns = bulk_calls(trace, machine)
     if len(calls):
         hidden, objects = with_bulk_times(hidden, calls, pfns, objects)
     holds, hold_ranks = interrupted_holds(others, resolution.marks.values)
@@ -396,8 +397,13 @@ class ResolvedTrace:
         maker: RowMaker,
         progress: Report | None = None,
         known: KnownStart | None = None,
+        allocated_before: np.ndarray | None = None,
     ) -> None:
-        """Match every free to its allocation."""
+        """Match every free to its allocation.
+
+        `allocated_before`: rows of frees whose pages are known to have been allocated since they
+        were freed last, though no event shows it.
+        """
         if len(trace) > resolved.LAST_ROW:
             raise UsageError(
                 f"{trace.source}: has {len(trace)} events; a replay takes {resolved.LAST_ROW} at "
@@ -441,6 +447,11 @@ class ResolvedTrace:
             before = len(self._rows.values)
             self._rows.append(made.rows)
             tasks.link(self._rows.values, before, trace.gfp, self._last_rows)
+            if allocated_before is not None:
+                new = self._rows.values[before:]
+                allocated = np.isin(new["row"], allocated_before)
+                # so no free of pages that a scan of compaction did not use (T3)
+                new["task_request"][allocated] = new["row"][allocated]
             taken += len(made.rows)
             self._match(self._settled(awaits_charge=part.stop <= maker.last_charged))
             if progress is not None:

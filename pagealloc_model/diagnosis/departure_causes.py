@@ -1,0 +1,286 @@
+"""Why a replay from a state file gave other pages than the kernel: each request has one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.objects import HIDDEN
+from pagealloc_model.base.table import Column, Table, word_columns
+from pagealloc_model.diagnosis.page_for_page import PageForPage, advanced, pcp_lists
+from pagealloc_model.predicted.demand.bulk import bulk_calls
+from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST
+from pagealloc_model.recording.trace.columns import Event, Trace
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
+    from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.state_file import MachineState
+
+BULK = "allocation without event: alloc_pages_bulk()"
+UNSEEN = "allocation without event: any other caller"
+UNSEEN_FREE = "free without event"
+UNSEEN_DRAIN = "drain without event"
+INTERRUPT = "interrupt beside it"
+OTHER_LIST = "refill or drain of other pages, or at another time"
+ORDER = "other order of a list"
+NO_PAGE = "the model had no page in one piece"
+CAUSES = {
+    BULK: "the model's page, or the kernel's, is one that a probe saw a bulk allocation take",
+    UNSEEN: "the kernel's next event of the model's page frees it, or it is in use at the end; or "
+    "an allocation that only its free shows has the kernel's page in the model",
+    UNSEEN_FREE: "a recorded allocation still has the kernel's page in the model",
+    UNSEEN_DRAIN: "the kernel took the page from a free list, with no drain after it was freed",
+    INTERRUPT: "the event before or after it on this CPU is an interrupt's, or it is one's itself",
+    OTHER_LIST: "the page is on another list, or another CPU's, on one side",
+    ORDER: "both pages are on this CPU's list on both sides",
+    NO_PAGE: "",
+}
+"""Causes, in the order in which they are told apart, and how each is told."""
+_NEAR_NS = 50_000
+_IN_USE, _FREE, _PCP, _UNKNOWN = "in use", "free", "per-CPU", ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    """A request that got another page while nothing before it explains that.
+
+    Attributes:
+        request: its number among the requests.
+        seconds: after the state's instant.
+        cpu, order: of the request.
+        pfn, model_pfn: the kernel's page and the model's.
+        kernel_has: where the kernel has the model's page.
+        model_has: where the model has the kernel's page.
+        cause: one of `CAUSES`.
+        requests: departed requests that follow from it, with itself.
+    """
+
+    request: int
+    seconds: float
+    cpu: int
+    order: int
+    pfn: int
+    model_pfn: int
+    kernel_has: str
+    model_has: str
+    cause: str
+    requests: int
+
+    def words(self) -> str:
+        """One sentence for a note."""
+        return (
+            f"request {self.request} of order {self.order} on CPU {self.cpu}, {self.seconds:.6f} s "
+            f"after the state: the kernel gave page {self.pfn}, the model {self.model_pfn}; the "
+            f"kernel had the model's page {self.kernel_has or 'at no known place'}, the model the "
+            f"kernel's {self.model_has}: {self.cause}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepartureCauses:
+    """Causes of all departures of a recording.
+
+    A request departs by itself where neither page was part of a departure before. Else it follows
+    from that one, until the model gives the page where the kernel does.
+    """
+
+    requests: int
+    departures: tuple[Departure, ...]
+
+    def table(self) -> Table:
+        """Departed requests by cause; they add up to all of them."""
+        departed = sum(each.requests for each in self.departures)
+        rows: list[list[str | float]] = []
+        for cause in CAUSES:
+            own = [each for each in self.departures if each.cause == cause]
+            count = sum(each.requests for each in own)
+            if own:
+                rows.append([cause, len(own), count, f"{count / self.requests:.2%}"])
+        roots = len(self.departures)
+        rows.append(["all", roots, departed, f"{departed / max(self.requests, 1):.2%}"])
+        columns = [*word_columns("cause"), "departures", "requests with another page"]
+        caption = "requests that got another page than the kernel's, by cause"
+        return Table([*columns, Column(title="of all requests")], rows, caption, grouped=False)
+
+
+def departure_causes(recording: Recording, found: PageForPage) -> DepartureCauses:
+    """Causes of the departures of a replay.
+
+    Args:
+        recording: with a state file.
+        found: its replay beside the kernel.
+    """
+    roots, sizes = _roots(found)
+    seen = _PagesSeen(recording.trace, recording.states[-1].state if found.free_lists else None)
+    _, pages = bulk_calls(recording.trace, found.prepared.machine)
+    bulk = frozenset(pages.tolist())
+    departures = [
+        _departure(found, request, sizes[place], state, places, seen, bulk)
+        for place, (request, state, places) in enumerate(_states_before(found, roots))
+    ]
+    return DepartureCauses(requests=found.requests, departures=tuple(departures))
+
+
+def _roots(found: PageForPage) -> tuple[list[int], list[int]]:
+    """Requests that departed by themselves, and how many follow from each, with itself."""
+    part_of: dict[int, int] = {}
+    roots: list[int] = []
+    sizes: list[int] = []
+    pairs = zip(found.pfn.tolist(), found.model_pfn.tolist(), strict=True)
+    for request, (kernel, model) in enumerate(pairs):
+        if kernel == model:
+            part_of.pop(kernel, None)
+            continue
+        root = part_of.get(model, part_of.get(kernel))
+        if root is None:
+            root = len(roots)
+            roots.append(request)
+            sizes.append(0)
+        sizes[root] += 1
+        part_of[kernel] = root
+        if model >= 0:
+            part_of[model] = root
+    return roots, sizes
+
+
+def _states_before(
+    found: PageForPage, requests: list[int]
+) -> Iterator[tuple[int, State, np.ndarray]]:
+    """The model's state right before each of these requests, and where objects are."""
+    state, places, position = found.start(), found.prepared.demand.starting_places(), 0
+    for request in requests:
+        row = int(found.rows[request])
+        advanced(state, found.prepared.demand.events, places, position, row)
+        position = row
+        yield request, state, places
+
+
+class _PagesSeen:
+    """Where the kernel has a page, by the events before and after."""
+
+    def __init__(self, trace: Trace, end: MachineState | None) -> None:
+        self.trace = trace
+        size = np.int64(1) << np.maximum(trace.order, 0).astype(np.int64)
+        size[trace.pfn < 0] = 0
+        row = np.repeat(np.arange(len(trace)), size)
+        first = np.repeat(np.cumsum(size) - size, size)
+        page = trace.pfn[row] + np.arange(len(row)) - first
+        by_page = np.argsort(page, kind="stable")
+        self._pages, self._rows = page[by_page], row[by_page]
+        self._listed: dict[int, str] = {}
+        self._in_use = np.zeros(0, bool)
+        if end is not None:
+            self._in_use = end.page_refcount > 0
+            for kind, name in ((ON_FREE_LIST, _FREE), (ON_PCP_LIST, _PCP)):
+                pfns, _ = end.list_of_entries(kind)
+                self._listed |= dict.fromkeys(pfns.tolist(), name)
+
+    def rows(self, pfn: int) -> np.ndarray:
+        """Rows of the events of a page."""
+        low, high = np.searchsorted(self._pages, [pfn, pfn + 1])
+        return self._rows[low:high]
+
+    def allocation(self, pfn: int, time_ns: int) -> int:
+        """Row of the allocation of a page next to a time."""
+        rows = self.rows(pfn)
+        rows = rows[self.trace.event[rows] == Event.ALLOC]
+        return int(rows[np.argmin(np.abs(self.trace.time_ns[rows] - time_ns))])
+
+    def place(self, pfn: int, row: int) -> str:
+        """Where the kernel has a page before a row's event."""
+        rows = self.rows(pfn)
+        after = int(np.searchsorted(rows, row))
+        if after < len(rows):
+            event = Event(int(self.trace.event[rows[after]]))
+            if event in (Event.FREE, Event.FREE_BATCHED):
+                return _IN_USE
+            return _FREE if event == Event.ZONE_LOCKED else _PCP
+        if pfn in self._listed:
+            return self._listed[pfn]
+        return _IN_USE if pfn < len(self._in_use) and self._in_use[pfn] else _UNKNOWN
+
+    def is_drained_unseen(self, pfn: int, row: int) -> bool:
+        """Tell whether it went from a per-CPU list to a free list with no event."""
+        rows = self.rows(pfn)
+        after = int(np.searchsorted(rows, row))
+        around = self.trace.event[rows[max(after - 2, 0) : after + 1]]
+        freed = np.isin(around[:-1], (Event.FREE, Event.FREE_BATCHED))
+        return bool((freed & (around[1:] == Event.ZONE_LOCKED)).any())
+
+
+def _departure(
+    found: PageForPage,
+    request: int,
+    size: int,
+    state: State,
+    places: np.ndarray,
+    seen: _PagesSeen,
+    bulk: frozenset[int],
+) -> Departure:
+    event = found.prepared.demand.events[found.rows[request]]
+    kernel, model = int(found.pfn[request]), int(found.model_pfn[request])
+    row = seen.allocation(kernel, int(event["time_ns"]))
+    model_has, holder = _model_place(state, places, found, kernel)
+    kernel_has = seen.place(model, row) if model >= 0 else _UNKNOWN
+    cpu = int(event["cpu"])
+    if model < 0:
+        cause = NO_PAGE
+    elif kernel_has == _IN_USE or holder == HIDDEN:
+        cause = BULK if {kernel, model} & bulk else UNSEEN
+    elif holder >= 0:
+        cause = UNSEEN_FREE
+    elif any(seen.is_drained_unseen(pfn, row) for pfn in (kernel, model)):
+        cause = UNSEEN_DRAIN
+    elif _is_beside_interrupt(seen, row):
+        cause = INTERRUPT
+    elif model_has != f"on the list of CPU {cpu}" or kernel_has == _FREE:
+        cause = OTHER_LIST
+    else:
+        cause = ORDER
+    return Departure(
+        request=request,
+        seconds=float(found.seconds[request]),
+        cpu=cpu,
+        order=int(event["order"]),
+        pfn=kernel,
+        model_pfn=model,
+        kernel_has=kernel_has,
+        model_has=model_has,
+        cause=cause,
+        requests=size,
+    )
+
+
+def _is_beside_interrupt(seen: _PagesSeen, row: int) -> bool:
+    """Tell whether an interrupt's event is beside a row's on its CPU, or is the row itself."""
+    trace = seen.trace
+    near = slice(max(row - 8, 0), row + 9)
+    own = (trace.cpu[near] == trace.cpu[row]) & (
+        np.abs(trace.time_ns[near] - trace.time_ns[row]) < _NEAR_NS
+    )
+    return bool((trace.in_interrupt[near][own] == 1).any())
+
+
+def _model_place(state: State, places: np.ndarray, found: PageForPage, pfn: int) -> tuple[str, int]:
+    """Where the model has a page, and the kind of the object that has it, -1 for none."""
+    for order in range(at.ORDERS):
+        head = pfn >> order << order
+        page = state.pages[head]
+        if page["order"] < order:
+            continue
+        if page["where"] == at.BUDDY:
+            return f"in a free buddy of order {page['order']}", -1
+        if page["where"] == at.ON_PCP:
+            for (_, cpu, _, _), pages in pcp_lists(state, []).items():
+                if head in pages:
+                    return f"on the list of CPU {cpu}", -1
+        if page["where"] == at.ALLOCATED:
+            objects = found.prepared.demand.objects
+            owners = np.flatnonzero(places == head)
+            return "in use", int(objects["kind"][owners[-1]]) if len(owners) else HIDDEN
+    return "in use since before the state", HIDDEN
