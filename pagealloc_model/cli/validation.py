@@ -36,7 +36,9 @@ from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     from pagealloc_model.diagnosis.budget import Budget
+    from pagealloc_model.diagnosis.departure_causes import DepartureCauses
     from pagealloc_model.diagnosis.first_departure import Departure
+    from pagealloc_model.diagnosis.page_for_page import PageForPage
     from pagealloc_model.diagnosis.placement import Placement
     from pagealloc_model.kernel_source.build import KernelBuild
     from pagealloc_model.kernel_source.judge import Verdict
@@ -163,11 +165,15 @@ class _Validated:
     placement: Placement | None
     budget: Budget | None
     reclaim: ReclaimChoice
+    pages: tuple[PageForPage, DepartureCauses] | None
 
     def to_dict(self) -> dict[str, object]:
         content = _content(self.validation)
         content |= {} if self.placement is None else self.placement.to_dict()
         content["reclaim"] = asdict(self.reclaim)
+        if self.pages is not None:
+            found, causes = self.pages
+            content["page_for_page"] = {**found.to_dict(), "causes": causes.counts()}
         content |= {} if self.kernel is None else {"kernel_source": _content(self.kernel)}
         return content | ({} if self.budget is None else {"budget": self.budget.to_dict()})
 
@@ -183,6 +189,8 @@ class _Validated:
             print(_in_full(validation, self.kernel))
         if self.placement is not None:
             print(_placement_text(self.placement, options.misses))
+        if self.pages is not None:
+            print(_pages_text(*self.pages))
         if not options.full:
             name = shlex.quote(str(options.path))
             print(
@@ -234,11 +242,18 @@ def _validated(
     usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
     validation = validation.over_seeds(options.seeds or usual)
     budget = validation.budget(windows) if with_budget else None
+    pages = None
+    if recording.start_state is not None and not options.brief:
+        from pagealloc_model.diagnosis.departure_causes import departure_causes
+        from pagealloc_model.diagnosis.page_for_page import page_for_page
+
+        found = page_for_page(recording)
+        pages = (found, departure_causes(recording, found))
     kernel = None
     if build is not None:
         by_kernel = pm.replay(recording, build, rules=options.rules)
         kernel = pm.validate(recording, predicted=by_kernel)
-    return _Validated(validation, kernel, placement, budget, reclaim)
+    return _Validated(validation, kernel, placement, budget, reclaim, pages)
 
 
 def _validate(options: argparse.Namespace) -> dict[str, Budget]:
@@ -308,6 +323,15 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
         lines += ["First misses of each choice:", "", miss_list(placement)]
     lines += [paragraph(line, label="- ") for line in placement.notes]
     lines += [paragraph(f"put right: {line}", label="- ") for line in repairs]
+    return "\n".join([*lines, ""])
+
+
+def _pages_text(found: PageForPage, causes: DepartureCauses) -> str:
+    """A replay from the state file, literal, beside the kernel, and why it departs."""
+    lines = [found.table().to_text()]
+    if causes.departures:
+        lines += ["", causes.table().to_text(), ""]
+        lines += [paragraph(f"The first: {causes.departures[0].words()}.")]
     return "\n".join([*lines, ""])
 
 

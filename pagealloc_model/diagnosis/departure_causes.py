@@ -92,20 +92,26 @@ class DepartureCauses:
     requests: int
     departures: tuple[Departure, ...]
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Departures by cause, and the requests that they are or that follow from them."""
+        counted = {}
+        for cause in CAUSES:
+            own = [each.requests for each in self.departures if each.cause == cause]
+            if own:
+                counted[cause] = (len(own), sum(own))
+        return counted
+
     def table(self) -> Table:
         """Departed requests by cause; they add up to all of them."""
-        departed = sum(each.requests for each in self.departures)
-        rows: list[list[str | float]] = []
-        for cause in CAUSES:
-            own = [each for each in self.departures if each.cause == cause]
-            count = sum(each.requests for each in own)
-            if own:
-                rows.append([cause, len(own), count, f"{count / self.requests:.2%}"])
-        roots = len(self.departures)
-        rows.append(["all", roots, departed, f"{departed / max(self.requests, 1):.2%}"])
-        columns = [*word_columns("cause"), "departures", "requests with another page"]
+        counts = self.counts()
+        counts["all"] = (len(self.departures), sum(each.requests for each in self.departures))
+        rows = [
+            [cause, roots, departed, f"{departed / max(self.requests, 1):.2%}"]
+            for cause, (roots, departed) in counts.items()
+        ]
+        columns = [*word_columns("cause of another page"), "departures", "requests"]
         caption = "requests that got another page than the kernel's, by cause"
-        return Table([*columns, Column(title="of all requests")], rows, caption, grouped=False)
+        return Table([*columns, Column(title="of all")], rows, caption, grouped=False)
 
 
 def departure_causes(recording: Recording, found: PageForPage) -> DepartureCauses:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.allocator.pcp import order_to_pindex
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.table import Table, word_columns
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
@@ -96,6 +97,43 @@ class PageForPage:
     def null_share(self, seconds: float = math.inf) -> float:
         """The same of the null model."""
         return self._share(self.by_next, seconds)
+
+    def table(self) -> Table:
+        """How near the replay came, each share of requests beside the null model's."""
+        departed = self.until_departure
+        first = "none" if departed == self.requests else f"{departed:,}"
+        rows = [["requests", f"{self.requests:,}", ""], ["first other page at request", first, ""]]
+        for words, seconds in (("first second", 1.0), ("all", math.inf)):
+            shares = (f"{share(seconds):.1%}" for share in (self.share, self.null_share))
+            rows.append([f"requests with its page, {words}", *shares])
+        for words, lists in (("free lists", self.free_lists), ("per-CPU lists", self.pcp_lists)):
+            if lists is not None:
+                of = f"of {lists.lists}"
+                rows.append([f"{words} the same, by position", f"{lists.same_order} {of}", ""])
+                rows.append([f"{words} the same, as sets", f"{lists.same_pages} {of}", ""])
+        if self.free_lists is not None:
+            known, same = self.blocks
+            rows.append(["pageblocks of the same type", f"{same} of {known}", ""])
+            rows.append(["shares of orders off by", f"{self.order_distance:.4f}", ""])
+        columns = [*word_columns("page for page with the kernel"), "model", "null: freed last"]
+        return Table(columns, rows, "a replay from the state file beside the kernel", grouped=False)
+
+    def to_dict(self) -> dict[str, object]:
+        """What the table shows, as numbers."""
+        content: dict[str, object] = {
+            "requests": self.requests,
+            "until_departure": self.until_departure,
+            "share_first_second": self.share(1.0),
+            "null_share_first_second": self.null_share(1.0),
+            "share": self.share(),
+            "null_share": self.null_share(),
+        }
+        for name in ("free_lists", "pcp_lists"):
+            lists = getattr(self, name)
+            content[name] = None if lists is None else asdict(lists)
+        known, same = self.blocks
+        content["blocks"] = {"known": known, "same": same}
+        return content | {"order_distance": self.order_distance}
 
     def _share(self, hits: np.ndarray, seconds: float) -> float:
         counted = hits[self.seconds < self.seconds[:1] + seconds]

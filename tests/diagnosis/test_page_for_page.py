@@ -6,6 +6,7 @@ reclaimed. It was stopped and read from outside twice; a probe shows what alloc_
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.cli import main
 from pagealloc_model.diagnosis.departure_causes import UNSEEN, departure_causes
 from pagealloc_model.diagnosis.page_for_page import PageForPage, page_for_page
 from pagealloc_model.predicted.demand.bulk import BULK_RETURN
@@ -81,7 +83,9 @@ def test_the_lists_at_the_end_are_the_kernels() -> None:
     assert not departure_causes(quiet(), found).departures
 
 
-def test_without_a_probe_departures_have_causes_that_add_up(tmp_path: Path) -> None:
+def test_without_a_probe_departures_have_causes_that_add_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = copytree(QUIET, tmp_path / "unprobed")
     trace = quiet().whole_trace
     tables = {name: table for name, table in trace.tables.items() if name != BULK_RETURN}
@@ -99,6 +103,15 @@ def test_without_a_probe_departures_have_causes_that_add_up(tmp_path: Path) -> N
     *rows, last = causes.table().rows
     assert last[1:3] == [len(causes.departures), departed]
     assert sum(row[2] for row in rows) == departed
+    capsys.readouterr()
+    assert main(["validate", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "requests with its page, all" in shown
+    assert "cause of another page" in shown
+    assert main(["validate", str(folder), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)["page_for_page"]
+    assert content["share"] == found.share()
+    assert sum(count for _, count in content["causes"].values()) == departed
 
 
 def test_without_the_order_of_lists_pages_are_others(tmp_path: Path) -> None:
