@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ def add_post(commands: Commands) -> None:
         "--full",
         action="store_true",
         help="print every row, chart, error and assumption (default: at most 60 lines); "
-        "with --reply highatomic, also the patch for 6.12",
+        "with --reply highatomic, also the patches",
     )
     parser.add_argument(
         "--format", choices=("text", "md"), default="text", help="of what is printed"
@@ -87,6 +88,18 @@ def add_post(commands: Commands) -> None:
         "this directory, which must not exist or be empty",
     )
     parser.add_argument(
+        "--mbox",
+        type=Path,
+        metavar="DIR",
+        help="write the reply and its patches into this directory, a mail a file with its "
+        "headers, as git send-email takes them; they lack a Signed-off-by",
+    )
+    parser.add_argument(
+        "--in-reply-to",
+        metavar="MESSAGE-ID",
+        help="of the mail that --mbox answers, as the list's archive shows it",
+    )
+    parser.add_argument(
         "--figure",
         type=Path,
         metavar="FILE",
@@ -104,20 +117,9 @@ def run_post(options: argparse.Namespace) -> int:
                 f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, "
                 "--figure"
             )
-        if options.reply == "defrag_mode":
-            from pagealloc_model.notebooks.studies.defrag_mode.defrag_reply import defrag_reply
-
-            return _post(options, defrag_reply())
-        from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
-            reserve_reply,
-            shipped_patch,
-        )
-
-        status = _post(options, reserve_reply())
-        if options.full:
-            # as it is: a mail's spaces for tabs would spoil it
-            print(f"\n{shipped_patch()}", end="")
-        return status
+        return _reply(options)
+    if options.mbox:
+        raise UsageError("--mbox writes a reply: add --reply NAME")
     if not options.paths or options.patch is None:
         raise UsageError("post needs PATH and --patch FIELD=VALUE,..., or --reply NAME alone")
     if options.seeds < 1:
@@ -174,6 +176,39 @@ def run_post(options: argparse.Namespace) -> int:
         full=options.full,
     )
     return _post(options, message, comparisons)
+
+
+def _reply(options: argparse.Namespace) -> int:
+    """Print a reply, and with --full its patches, or write each as a mail of its own."""
+    patches: list[str] = []
+    if options.reply == "defrag_mode":
+        from pagealloc_model.notebooks.studies.defrag_mode.defrag_reply import defrag_reply
+
+        message = defrag_reply()
+    else:
+        from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
+            reserve_reply,
+            shipped_patches,
+        )
+
+        message, patches = reserve_reply(), shipped_patches()
+    if not options.mbox:
+        status = _post(options, message)
+        if options.full and patches:
+            # as they are: a mail's spaces for tabs would spoil them
+            print("", *patches, sep="\n", end="")
+        return status
+    if not re.fullmatch(r"<?[^\s<>@]+@[^\s<>@]+>?", options.in_reply_to or ""):
+        raise UsageError(
+            f"--in-reply-to {options.in_reply_to}: give the Message-ID of the mail that is "
+            "answered, such as 20260519200851.141955-1-jp.kobryn@linux.dev"
+        )
+    with new_directory(options.mbox) as unfinished:
+        for number, text in enumerate([message.to_text(), *patches]):
+            mail = message.addressed(text, options.in_reply_to)
+            (unfinished / f"{number:04}.eml").write_text(mail, encoding="utf-8")
+    print(*sorted(options.mbox.iterdir()), sep="\n")
+    return 0
 
 
 def _post(

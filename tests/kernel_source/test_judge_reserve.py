@@ -13,6 +13,7 @@ from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
     DMA32_GIB,
     HOST_GIB,
     hidden_percent,
+    shipped_patches,
 )
 
 from pagealloc_model.kernel_source.compiled_tree import COMPILERS
@@ -95,3 +96,16 @@ def test_it_never_begins_while_kswapd_runs_or_at_proactiveness_0(begins: ctypes.
     assert begins(0, 0, GIB, 100, 20, 0)
     assert not begins(0, 0, GIB, 100, 20, 1)
     assert not begins(0, 0, GIB, 100, 0, 0)
+
+
+def test_the_patches_apply_to_the_release_that_they_name(
+    kernel_source: Sources, tmp_path: Path
+) -> None:
+    root = kernel_source("7.3").root
+    for name in ("include/linux/mmzone.h", "mm/page_alloc.c", "mm/vmstat.c"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / name, file)
+    for patch in shipped_patches():
+        words = ["patch", "--directory", tmp_path, "--strip=1", "--fuzz=0"]
+        subprocess.run(words, input=patch.encode(), check=True)

@@ -72,7 +72,7 @@ FULL, EMPTY = True, False
 ANSWERS: Mapping[str, tuple[pm.Policy, bool]] = {
     "mainline": (pm.Policy(), FULL),
     "gate at order 3": (pm.Policy(highatomic_gate_order=GATE_ORDER), EMPTY),
-    "only slow-path requests reserve": (pm.Policy(highatomic_slowpath_only=True), EMPTY),
+    "only requests at the min mark reserve": (pm.Policy(highatomic_slowpath_only=True), EMPTY),
     "score without HighAtomic": (pm.Policy(score_without_highatomic=True), FULL),
     "kcompactd unreserves": (pm.Policy(kcompactd_unreserves=True), FULL),
 }

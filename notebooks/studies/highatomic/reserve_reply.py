@@ -9,40 +9,34 @@ from pagealloc_model.notebooks.studies.highatomic.reserve_control import control
 from pagealloc_model.notebooks.studies.others.shipped_data import shipped_data, success
 
 from pagealloc_model.base.table import Column, Table
+from pagealloc_model.base.text import paragraph
 from pagealloc_model.numbers.statistics import change_interval
-from pagealloc_model.show.post.message import Fixed, Message, Section, Words
+from pagealloc_model.show.post.message import PAGE_ALLOCATOR, Fixed, Message, Section, Words
 
 SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below costly order"
-QUESTION = (
-    "On Tue, 19 May 2026, Johannes Weiner wrote:\n"
-    "> Why don't we stop with a couple of claimed highatomic blocks that\n"
-    "> get continuously recycled?\n"
-    "> How can 1% of memory throw such a wrench into the gears?"
+TO = "JP Kobryn <jp.kobryn@linux.dev>"
+UNPROTECTED = "> Presumably <costly orders don't need the protection."
+NEEDED = (
+    "JP's hosts did not need it. In guests whose bursts are as large as the reserve {gate:.0f}% of "
+    "the requests of order 3 fail with the gate, {none:.1f}% without."
 )
+QUESTION = "> Why don't we stop with a couple of claimed highatomic blocks?"
 RECYCLED = (
-    "Recycling: as Vlastimil wrote on 28 May, no pressure called for unreserving. A block goes "
-    "back only where a retry after direct reclaim failed, or before OOM; faults that may not "
-    "reclaim never get there. Until March's \"don't increase highatomic reserve after pcp alloc\" "
-    "a slow-path atomic served by a pcp list had its page's block reserved, room or not. On "
-    "7.3.4, with fewer, the gate gains {points:+.0f} points ({low:.0f} to "
-    "{high:.0f})."
+    "Before Frank's \"don't increase highatomic reserve after pcp alloc\" a request that a pcp "
+    "list served reserved its page's block. Only direct reclaim that failed gives one back."
 )
+WRENCH = "> How can 1% of memory throw such a wrench into the gears?"
 MECHANISM = (
-    "The wrench: nr_free is summed over types, so free HighAtomic blocks count as suitable "
-    "though no huge page may take them. fragmentation_score_node() then stays at 90 or below, and "
-    "kcompactd does not begin by itself (nor while kswapd runs): more than {alone}% of the free "
-    "memory in them is enough, {least} to {most}% beside a DMA32 of {small} GiB (312 blocks: "
-    "{low:.1f} to {high:.0f} GiB free). And fragmentation_index() is -1000 while one is free, so "
-    "compaction is not declined where memory is short."
+    "nr_free counts all types. Above {alone}% of a zone's free memory ({blocks} blocks: below "
+    "{low:.1f} GiB free) free HighAtomic blocks hold fragmentation_score_node() at 90 or below, "
+    "and kcompactd does not start. And while one is free fragmentation_index() is -1000: nothing "
+    "declines compaction."
 )
+UNRESERVE = "> Could background compaction or khugepaged be used to unreserve"
+NOT_SHOWN = "Not shown: I ran no kernel that does."
 CLAIM = (
-    "The patch below leaves them out of both (and of debugfs' extfrag) and keeps the reserve. "
-    "{boots} boots of an emulated 6.12.117 of 2 GiB, with it behind a sysctl: atomics of orders 1 "
-    "to 3 under page-cache reads, then 300 unadvised huge-page faults in a minute, defrag=madvise. "
-    "{early} ran in real time, where no atomic failed; {late} count time in instructions, {other} "
-    "of them under three loads (atomics end, leave some pages, go on: put together), then bursts "
-    "of 16 MiB at min_free_kbytes=5700. THP success, its 95% interval, failures of 10,000 by "
-    "order:"
+    "{boots} boots of an emulated 6.12.117, 2 GiB, three loads, unadvised faults, "
+    "defrag=madvise (not your setting: your faults wake kswapd):"
 )
 SIDES = {
     "none": ("no change", 20),
@@ -64,18 +58,21 @@ LOADS = {
 """Loads of the experiment over loads, and those under madvise together."""
 COMPARED = ("none", "gate", "both")
 """Its sides."""
-LIMITS = (
-    "Not explained: pgscan_kswapd's fall (by instructions it rises: gate {gate}, both {both}), "
-    "nor how far compaction succeeds (here khugepaged's). Of 54 hosts of the model none is as "
-    "posted."
+CONTROL = (
+    "Not all of it is proactive compaction: at proactiveness 0 the gate still gains {gate} points "
+    "({gate_low} to {gate_high}; both {both}, {both_low} to {both_high}), and with "
+    "khugepaged/defrag 0 too {quiet}."
 )
-REFUTE = "To refute it on those hosts, where each of these must hold:"
-COMMANDS = """\
-  grep compact_daemon_migrate_scanned /proc/vmstat  # less without gate
-  grep HighAtomic /proc/pagetypeinfo  # without: orders 9 and 10 over 8%
-                            # of nr_free_pages (4 to 8% with a DMA32)
-  sysctl vm.compaction_proactiveness=0  # both sides: gain shrinks"""
-PATCH = "fragmentation_without_highatomic-{release}.patch"
+ASK = (
+    "JP, which THP defrag, khugepaged/defrag and compaction_proactiveness do those hosts have, and "
+    "is Frank's fix in? Does compact_daemon_migrate_scanned stand still?"
+)
+ATTACHED = (
+    "Two patches for 7.3.4 follow, score and index. They compile; the boots had them in 6.12 "
+    "behind a sysctl."
+)
+PATCHES = ("score_without_highatomic-7.3.patch", "index_without_highatomic-7.3.patch")
+"""In data/patches, in order, each with its changelog."""
 MIB_HIDDEN = 2 * 312
 """Of the posted hosts' reserve."""
 HOST_GIB, DMA32_GIB = 64, 3
@@ -178,10 +175,10 @@ def failed_in(boots: pd.DataFrame, order: int) -> float:
     return 1e4 * boots[f"failed_order_{order}"].sum() / boots[f"asked_order_{order}"].sum()
 
 
-def shipped_patch(release: str = "6.12") -> str:
-    """The patch for a release: 6.12 or 7.3."""
-    folder: Path = shipped_data("the patch") / "patches"
-    return (folder / PATCH.format(release=release)).read_text()
+def shipped_patches() -> list[str]:
+    """The patches that follow the reply, each with its subject and changelog."""
+    folder: Path = shipped_data("the patches") / "patches"
+    return [(folder / name).read_text() for name in PATCHES]
 
 
 def side_rows(boots: pd.DataFrame) -> pd.DataFrame:
@@ -246,136 +243,52 @@ def cost_rows() -> pd.DataFrame:
 
 
 def reserve_reply() -> Message:
-    """The whole reply; the patch follows it."""
+    """The whole reply; the patches follow it."""
     rows = load_rows()
-    percent = [hidden_percent(score) for score in (None, 0, 100)]
-    mechanism = MECHANISM.format(
-        alone=percent[0],
-        least=percent[1],
-        most=percent[2],
-        small=DMA32_GIB,
-        low=MIB_HIDDEN / percent[0] * 100 / 1024,
-        high=MIB_HIDDEN / percent[1] * 100 / 1024,
-    )
-    blocks = (
-        Fixed(text=QUESTION),
-        Words(text=RECYCLED.format(**_gated_today())),
-        Words(text=mechanism),
-        Words(text=_claim()),
-        Fixed(text=_table(rows)),
-        Words(text=f"{_said(rows)}{_other_loads(rows)}"),
-        Words(text=_limits()),
-        Words(text=REFUTE),
-        Fixed(text=COMMANDS),
-    )
-    return Message(subject=SUBJECT, sections=(Section(title="", blocks=blocks),))
-
-
-def _table(rows: pd.DataFrame) -> str:
     whole = rows[rows["load"] == LOADS[MADVISE]].set_index("change")
-    earlier = side_rows(shipped_boots())
-    earlier = earlier[earlier["proactiveness"] > 0].set_index("change")
-    shown = []
-    for change in (SIDES[side][0] for side in ("none", "gate", "score", "both")):
-        cells = _share(100 * earlier.loc[change, ["thp_success", "low", "high"]])
-        if change in whole.index:
-            failed = (f"{whole.loc[change, f'failed_order_{order}']:,.0f}" for order in (1, 2, 3))
-            cells += (*_share(whole.loc[change]), *failed)
-        shown.append((change, *cells, *("-",) * (7 - len(cells))))
-    first, second = (_range(part["boots"]) for part in (earlier, whole))
-    titles = (first, "interval", second, "interval", "o1", "o2", "o3")
-    return Table((Column(title="", words=True), *titles), shown, grouped=False).to_text()
-
-
-def _range(boots: pd.Series) -> str:
-    counts = sorted({str(count) for count in boots})
-    return " or ".join(counts) if len(counts) > 1 else f"{counts[0]} boots"
-
-
-def _share(row: pd.Series) -> tuple[str, ...]:
-    return f"{row['thp_success']:.0f}%", f"{row['low']:.0f} to {row['high']:.0f}"
-
-
-def _said(rows: pd.DataFrame) -> str:
-    """Sentences on what the table shows, and what it does not."""
-    by_load = rows.set_index(["load", "change"])
-    whole, first = (by_load.loc[LOADS[load]] for load in (MADVISE, "whole"))
-    earlier = change_rows(shipped_boots())
-    earlier = earlier[earlier["proactiveness"] > 0].set_index("change")
-    columns = ["points", "change_low", "change_high"]
-    names = {side: SIDES[side][0] for side in ("gate", "score", "both")}
-    before = [f"{side} {_points(100 * earlier.loc[name, columns])}" for side, name in names.items()]
-    now = [f"{side} {_points(whole.loc[names[side]])}" for side in ("gate", "both")]
-    points = _points(first.loc[names["both"]]).replace(" (", ", ").rstrip(")")
-    idle, filling = (predicted_changes(name) for name in ("idle", "load"))
-    costs = cost_rows().set_index(["side", "order"])[["change", "low", "high"]]
-    pays = "{:+,.0f} ({:,.0f} to {:,.0f})"
-    return (
-        f"Against no change, in points: {', '.join(before)}; by instructions {', '.join(now)}. "
-        f"Registered: the score alone gains, and so do both under the first load ({points}). "
-        "Neither is measurable, nor both against the gate. A model predicts "
-        f"{idle['both']:+.0f} for both from an idle reserve, {filling['both']:+.0f} "
-        f"from one that fills it (gate {filling['gate']:+.0f}). kcompactd scans "
-        f"{_scanned('both')} pages more with both. {_control()} Over all "
-        f"{len(load_boots())} boots the gate adds {pays.format(*costs.loc[('gate', 3)])} "
-        f"to o3, both {pays.format(*costs.loc[('both', 3)])}."
+    bursts = whole["failed_order_3"] / 100
+    percent = hidden_percent()
+    mechanism = MECHANISM.format(
+        alone=percent, blocks=MIB_HIDDEN // 2, low=MIB_HIDDEN / percent * 100 / 1024
     )
+    needed = NEEDED.format(gate=bursts["posted gate"], none=bursts["no change"])
+    blocks = (
+        _answered(UNPROTECTED, needed),
+        _answered(QUESTION, RECYCLED),
+        _answered(WRENCH, mechanism),
+        _answered(UNRESERVE, NOT_SHOWN),
+        Words(text=CLAIM.format(boots=int(whole["boots"].sum()))),
+        Fixed(text=_table(whole)),
+        Words(text=f"{_control()} {ASK} {ATTACHED}"),
+    )
+    sections = (Section(title="", blocks=blocks),)
+    return Message(subject=SUBJECT, sections=sections, to=TO, copies=PAGE_ALLOCATOR)
 
 
-def _scanned(side: str, column: str = "kcompactd_scanned") -> str:
-    """Change by a side in pages scanned under madvise, in thousands, with its interval."""
-    boots = load_boots()
-    boots = boots[boots["load"] != "always"]
-    before, after = (boots.loc[boots["side"] == name, column] for name in ("none", side))
-    low, high = change_interval(before.to_list(), after.to_list())
-    change = after.mean() - before.mean()
-    return f"{change / 1000:.0f}k ({low / 1000:.0f}k to {high / 1000:.0f}k)"
+def _answered(question: str, words: str) -> Fixed:
+    return Fixed(text=f"{question}\n{paragraph(words)}")
+
+
+def _table(whole: pd.DataFrame) -> str:
+    shown = [
+        (
+            change,
+            int(row["boots"]),
+            f"{row['thp_success']:.0f}% ({row['low']:.0f} to {row['high']:.0f})",
+            f"{row['failed_order_3'] / 100:.1f}%",
+        )
+        for change, row in whole.iterrows()
+    ]
+    titles = ("boots", "THP served (95%)", "order 3 failed in bursts")
+    return Table((Column(title="", words=True), *titles), shown, grouped=False).to_text()
 
 
 def _control() -> str:
     """What is left without proactive compaction, with and without khugepaged's direct one."""
     rows = control_rows().set_index(["khugepaged_defrag", "change"])
-    on, off = rows.loc[1], rows.loc[0]["thp_success"]
-    without = [f"{off[SIDES[side][0]]:.0f}" for side in COMPARED if SIDES[side][0] in off]
-    gains = [
-        f"{side} {on.loc[name, 'thp_success']:.0f}% ({_points(on.loc[name]).replace(' (', ', ')}"
-        for side, name in ((side, SIDES[side][0]) for side in COMPARED[1:])
-    ]
-    return (
-        f"At proactiveness 0 ({rows['boots'].sum()} boots) no change has "
-        f"{on.loc['no change', 'thp_success']:.0f}%, {', '.join(gains)}; with "
-        f"khugepaged/defrag 0 {', '.join(without)}%."
-    )
-
-
-def _limits() -> str:
-    """What the posted figures have and the boots have not."""
-    scans = {side: _scanned(side, "kswapd_scanned") for side in ("gate", "both")}
-    return LIMITS.format(**scans)
-
-
-def _gated_today() -> dict[str, float]:
-    """Change by the gate under 7.3's own rule, in points, with its interval."""
-    changes = pd.read_csv(shipped_data("the changes") / "tables/slowpath_changes.csv")
-    row = changes[changes["pair"].str.startswith("A -> B: vm.highatomic_gate_order")].iloc[0]
-    return {"points": row["change"], "low": row["low"], "high": row["high"]}
-
-
-def _claim() -> str:
-    """What was done, with the boots of each part."""
-    early, loads = len(shipped_boots()), load_boots()["load"]
-    late, other = len(loads), int((loads != "always").sum())
-    return CLAIM.format(boots=early + late, early=early, late=late, other=other)
-
-
-def _points(row: pd.Series) -> str:
-    return f"{row['points']:+.0f} ({row['change_low']:.0f} to {row['change_high']:.0f})"
-
-
-def _other_loads(rows: pd.DataFrame) -> str:
-    """THP success with defrag=always, by side, if each has a boot."""
-    own = rows[rows["load"] == LOADS["always"]]["thp_success"]
-    if len(own) < len(COMPARED):
-        return ""
-    none, gate, both = (f"{share:.0f}" for share in own)
-    return f" defrag=always, a boot each: {none}, {gate}, {both}%."
+    gate, both = (rows.loc[(1, SIDES[side][0])] for side in ("gate", "both"))
+    values = {"gate": gate["points"], "both": both["points"]}
+    for name, row in (("gate", gate), ("both", both)):
+        values |= {f"{name}_low": row["change_low"], f"{name}_high": row["change_high"]}
+    values["quiet"] = rows.loc[(0, SIDES["gate"][0]), "points"]
+    return CONTROL.format(**{name: f"{value:+.0f}" for name, value in values.items()})

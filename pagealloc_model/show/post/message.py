@@ -13,6 +13,18 @@ MIME_HEADERS = (
     "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit"
 )
 
+PAGE_ALLOCATOR = (
+    "Andrew Morton <akpm@linux-foundation.org>",
+    "Vlastimil Babka <vbabka@kernel.org>",
+    "Suren Baghdasaryan <surenb@google.com>",
+    "Michal Hocko <mhocko@suse.com>",
+    "Brendan Jackman <brendan.jackman@linux.dev>",
+    "Johannes Weiner <hannes@cmpxchg.org>",
+    "Zi Yan <ziy@nvidia.com>",
+    "linux-mm@kvack.org",
+)
+"""Who maintains and reviews the page allocator (MAINTAINERS, 7.3.4)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
@@ -53,11 +65,15 @@ class Message:
         subject: one line.
         sections: in order.
         utf8: whether charts use characters outside ASCII.
+        to: whom it answers, "" for nobody.
+        copies: who else receives it.
     """
 
     subject: str
     sections: Sequence[Section]
     utf8: bool = False
+    to: str = ""
+    copies: Sequence[str] = ()
 
     def __str__(self) -> str:
         return self.to_text()
@@ -76,6 +92,17 @@ class Message:
         text = "\n\n".join(parts).expandtabs() + "\n"
         text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
         return cleaned(text if self.utf8 else ascii_only(text))
+
+    def addressed(self, text: str, in_reply_to: str) -> str:
+        """A text that begins with "Subject:", with headers as `git send-email` reads them.
+
+        Args:
+            text: of this message, or of a patch that follows it.
+            in_reply_to: the Message-ID of the mail that is answered.
+        """
+        headers = {"To": self.to, "Cc": ",\n    ".join(self.copies)}
+        lines = [f"{name}: {value}" for name, value in headers.items() if value]
+        return "\n".join([*lines, f"In-Reply-To: <{in_reply_to.strip('<>')}>", text])
 
     def to_markdown(self) -> str:
         """The same as Markdown; fixed lines stand in fences."""
