@@ -132,6 +132,7 @@ def run_post(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
     from pagealloc_model.numbers.comparison import ModelErrors, errors_of
     from pagealloc_model.show.post import comparison_message
+    from pagealloc_model.show.post.comparison_message import nothing_to_post
 
     recordings = [opened(path) for path in options.paths]
     choices = {
@@ -166,6 +167,9 @@ def run_post(options: argparse.Namespace) -> int:
         words.write_text(f"{caption}\n", encoding="utf-8")
         print(options.figure, words, sep="\n")
         return 0
+    if not options.full and (reason := nothing_to_post(comparisons)):
+        print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)
+        return 1
     message = comparison_message(
         comparisons,
         recordings,

@@ -184,6 +184,21 @@ def comparison_message(
     return Message(subject=subject, sections=sections_of(sections), utf8=utf8)
 
 
+def nothing_to_post(comparisons: Sequence[Comparison]) -> str:
+    """Why comparisons of the same two policies make no message, "" if they make one.
+
+    There is none of a recording that validation doubts, and none without a change beyond the
+    model's error.
+    """
+    whole = repeated(comparisons)
+    if whole.refused:
+        return whole.refused
+    if whole.rows["verdict"].isin(verdicts.BELIEVED).any():
+        return ""
+    names = ", ".join(dict.fromkeys(comparison.base.name for comparison in comparisons))
+    return f"no predicted change is larger than the model's error on {names}"
+
+
 def _bullets(lines: Iterable[str]) -> list[Block]:
     return [Words(text=line, bullet=True) for line in lines]
 
@@ -228,16 +243,12 @@ def _one_screen(
     order = strength.sort_values(ascending=False, kind="stable").index
     shown = rows.loc[sorted(order[:MOST_ROWS])]
     setting = "; ".join(_change_words(first, name) for name in changed)
-    happens = "No predicted change is larger than the model's error on this recording"
-    if whole.refused:
-        happens = f"No change that is predicted can be believed: {whole.refused}"
-    elif len(rows):
-        named = [
-            f"{row_words(row)} {'up' if row.patch > row.base else 'down'} "
-            f"{_amount(in_measure(row, row.patch - row.base))}"
-            for row in rows.loc[order].drop_duplicates("metric").head(MOST_NAMED).itertuples()
-        ]
-        happens = f"For the recorded demand the model predicts {', '.join(named)}"
+    named = [
+        f"{row_words(row)} {'up' if row.patch > row.base else 'down'} "
+        f"{_amount(in_measure(row, row.patch - row.base))}"
+        for row in rows.loc[order].drop_duplicates("metric").head(MOST_NAMED).itertuples()
+    ]
+    happens = f"For the recorded demand the model predicts {', '.join(named)}"
     setting = setting or first.footer().policy_difference
     yield Words(text=" ".join([f"{setting}. {happens}.", *reclaim]))
     right = "The model was not held to the recording."

@@ -127,7 +127,7 @@ def test_several_runs_are_tested_and_the_test_is_named(
     ("words", "said"),
     [
         (["highatomic_stock", "--patch", "min_free_kbytes=90112"], "goes from 45056 to 90112 kB"),
-        (["defrag_7.3", "--patch", "defrag_mode=1"], "THP fault alloc: 46727.07 -> 57054.53"),
+        (["xfree", "--patch", "pageblock_ownership=pcp_buddy"], "kernel builds, change: -3-4"),
     ],
 )
 def test_a_message_has_one_screen_and_says_what_happens(
@@ -287,3 +287,11 @@ def test_means_and_spread_are_those_of_the_runs() -> None:
 def test_seeds_below_one_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["post", "kbuild", "--patch", PATCH, "--seeds", "0"]) == 2
     assert "--seeds 0" in capsys.readouterr().err
+
+
+def test_nothing_beyond_the_error_makes_no_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["post", "kbuild", "--patch", "extfrag_threshold=600"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("pagealloc: no message: no predicted change is larger than the")
+    assert printed.err.count("\n") == 1
