@@ -65,7 +65,8 @@ def dated_state(path: Path, trace: Trace) -> DatedState:
         for cpu, count in enumerate(counts.tolist()):
             if count < 0:
                 continue
-            times = time_ns[cpus == cpu]
+            # one that is recorded twice is counted once (T10.2)
+            times = np.unique(time_ns[cpus == cpu])
             if count > len(times):
                 earliest = end
                 continue

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.base.arrays import in_memory
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations, new_events, rows_where
 from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.recording.machine import Machine
@@ -90,10 +90,10 @@ def frees_after_calls(trace: Trace, calls: np.ndarray, pfns: np.ndarray) -> np.n
     return np.unique(np.array(first, np.int64))
 
 
-def with_bulk_times(
+def bulk_allocations(
     hidden: HiddenAllocations, calls: np.ndarray, pfns: np.ndarray, objects: np.ndarray
-) -> tuple[HiddenAllocations, np.ndarray]:
-    """Hidden allocations at the times of the bulk calls that made them.
+) -> tuple[np.ndarray, HiddenAllocations, np.ndarray]:
+    """Hidden allocations that bulk calls made, at the times of these.
 
     An unseen allocation of a single page lies somewhere between two frees of it: at the last call
     that took this page. Where page frames are unknown, each call, from the last one on, takes those
@@ -106,34 +106,29 @@ def with_bulk_times(
         objects: `objects.OBJECT` records.
 
     Returns:
-        The allocations, and the objects with those that are new.
+        The allocations of bulk calls, the others, and the objects with those that are new.
     """
-    events, freed_ns = hidden.events.copy(), hidden.freed_ns.copy()
+    freed_ns, midway_ns = hidden.freed_ns, hidden.events["time_ns"].astype(np.int64)
     # the midpoint of the two frees is where an unseen allocation stands
-    before_ns = 2 * events["time_ns"].astype(np.int64) - freed_ns
-    free = events["order"] == 0
-    left_over = []
-    own = objects["pfn"][events["object"]]
+    before_ns = 2 * midway_ns - freed_ns
+    single = hidden.events["order"] == 0
+    is_placed = np.zeros(len(single), bool)
+    made, unfreed = calls.copy(), []
+    own = objects["pfn"][hidden.events["object"]]
     for place in range(len(calls) - 1, -1, -1):
-        page, time_ns = calls[place], int(calls["time_ns"][place])
-        fits = np.flatnonzero(free & (before_ns < time_ns) & (time_ns < freed_ns))
+        time_ns = int(calls["time_ns"][place])
+        fits = np.flatnonzero(single & ~is_placed & (before_ns < time_ns) & (time_ns < freed_ns))
         if pfns[place] >= 0:
             fits = fits[own[fits] == pfns[place]]
-        if not len(fits):
-            left_over.append(place)
-            continue
-        row = fits[np.lexsort((freed_ns[fits], -before_ns[fits]))[0]]
-        number = events[row]["object"]
-        events[row] = page
-        events[row]["object"] = number
-        free[row] = False
-    new = calls[left_over[::-1]]
-    made = np.zeros(len(new), objects.dtype)
-    made["pfn"] = np.maximum(pfns[left_over[::-1]], 0)
-    made["kind"] = resolved.HIDDEN
-    new["object"] = len(objects) + np.arange(len(new))
-    ranks = np.concatenate([np.where(free, hidden.ranks, 0), np.zeros(len(new), np.int64)])
-    events = np.concatenate([events, new])
-    freed = np.concatenate([freed_ns, np.full(len(new), np.iinfo(np.int64).max)])
-    placed = replace(hidden, events=events, ranks=ranks, freed_ns=freed)
-    return placed, np.concatenate([objects, made])
+        if len(fits):
+            row = fits[np.lexsort((freed_ns[fits], -before_ns[fits]))[0]]
+            made["object"][place] = hidden.events["object"][row]
+            is_placed[row] = True
+        else:
+            unfreed.append(place)
+    unfreed.reverse()
+    new = np.zeros(len(unfreed), objects.dtype)
+    new["pfn"] = np.maximum(pfns[unfreed], 0)
+    new["kind"] = resolved.HIDDEN
+    made["object"][unfreed] = len(objects) + np.arange(len(new))
+    return made, hidden.where(~is_placed, in_memory), np.concatenate([objects, new])

@@ -24,7 +24,7 @@ from pagealloc_model.base.arrays import Column, parts, working_arrays, working_d
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand.bulk import bulk_calls, frees_after_calls, with_bulk_times
+from pagealloc_model.predicted.demand.bulk import bulk_allocations, bulk_calls, frees_after_calls
 from pagealloc_model.predicted.demand.compaction import (
     Cluster,
     captured_requests,
@@ -221,7 +221,7 @@ def resolve_demand(
     others, hidden = resolution.events.values, resolution.hidden
     objects, clusters = resolution.objects.values, ()
     if len(calls):
-        hidden, objects = with_bulk_times(hidden, calls, pfns, objects)
+        calls, hidden, objects = bulk_allocations(hidden, calls, pfns, objects)
     holds, hold_ranks = interrupted_holds(others, resolution.marks.values)
     # limits of every pageset of the start snapshot (S4.3, T12.3)
     limits = [
@@ -231,7 +231,7 @@ def resolve_demand(
         if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.node, zone.name) >= 0
     ]
     columns = zip(("time_ns", "zone", "cpu", "offset"), zip(*limits, strict=True), strict=False)
-    beside = [new_events(at.SET_PCP_HIGH, len(limits), **dict(columns))]
+    beside = [new_events(at.SET_PCP_HIGH, len(limits), **dict(columns)), calls]
     reclaim = kswapd_runs(trace, machine)
     leads = np.zeros(0, np.int32)
     counts: dict[str, int] = {}
@@ -286,7 +286,7 @@ def resolve_demand(
     return Demand(
         events=events,
         objects=objects,
-        hidden_allocations=len(hidden.events) - failed_charges,
+        hidden_allocations=len(hidden.events) + len(calls) - failed_charges,
         hidden_over_losses=hidden_over_losses(hidden, trace.losses),
         **resolution.left_out,
         kswapd_recorded=reclaim is not None,
