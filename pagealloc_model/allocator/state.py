@@ -341,10 +341,14 @@ def _set_zone(state: State, index: int, zone: Zone, assumptions: Assumptions) ->
     blocks = slice(zone.start_pfn >> order, -(-zone.end_pfn >> order))
     state.blocks["zone"][blocks] = index + 1
     state.blocks["migratetype"][blocks] = at.MOVABLE
-    if assumptions.counters == "exact":
-        return
-    asleep, awake = counter_thresholds(zone, machine.nr_cpus)
-    drift = machine.nr_cpus * asleep
+    if assumptions.counters == "lagged":
+        _set_thresholds(region, zone, machine.nr_cpus)
+
+
+def _set_thresholds(region: np.ndarray, zone: Zone, nr_cpus: int) -> None:
+    """refresh_zone_stat_thresholds(): set what CPUs may hold back of a zone's counters (S1.10)."""
+    asleep, awake = counter_thresholds(zone, nr_cpus)
+    drift = nr_cpus * asleep
     region[at.ZONE_THRESHOLD] = region[at.ZONE_THRESHOLD_ASLEEP] = asleep
     region[at.ZONE_THRESHOLD_AWAKE] = asleep
     if drift > zone.low - zone.min:
@@ -746,11 +750,18 @@ def install(state: State, image: StartImage) -> None:
 
 
 def _set_read_words(state: State, read: ReadLists) -> None:
-    """No kernel function: set words of zones and pagesets as a state file has them."""
-    for zone in range(len(state.machine.zones)):
+    """No kernel function: set words of zones and pagesets as a state file has them.
+
+    Counters lag, as they do in the kernel, by what the file has of each CPU.
+    """
+    machine = state.machine
+    state.st[at.COUNTS_BY_CPU] = 1
+    for zone in range(len(machine.zones)):
+        if machine.zones[zone].managed:
+            _set_thresholds(state.zone_region(zone), machine.zones[zone], machine.nr_cpus)
         for word, by_zone in read.zone_words.items():
             state.zone_region(zone)[word] = by_zone[zone]
-        for cpu in range(state.machine.nr_cpus):
+        for cpu in range(machine.nr_cpus):
             for word, by_cpu in read.pageset_words.items():
                 state.pcp_region(zone, cpu)[word] = by_cpu[zone, cpu]
 

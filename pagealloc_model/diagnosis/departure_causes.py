@@ -25,6 +25,7 @@ BULK = "allocation without event: alloc_pages_bulk()"
 UNSEEN = "allocation without event: any other caller"
 UNSEEN_FREE = "free without event"
 UNSEEN_DRAIN = "drain without event"
+AMID = "another CPU amid a refill or drain"
 INTERRUPT = "interrupt beside it"
 OTHER_LIST = "refill or drain of other pages, or at another time"
 ORDER = "other order of a list"
@@ -35,6 +36,8 @@ CAUSES = {
     "an allocation that only its free shows has the kernel's page in the model",
     UNSEEN_FREE: "a recorded allocation still has the kernel's page in the model",
     UNSEEN_DRAIN: "the kernel took the page from a free list, with no drain after it was freed",
+    AMID: "before and after it another CPU moves pages to or from its lists in one run of events; "
+    "the model moves them all at once",
     INTERRUPT: "the event before or after it on this CPU is an interrupt's, or it is one's itself",
     OTHER_LIST: "the page is on another list, or another CPU's, on one side",
     ORDER: "both pages are on this CPU's list on both sides",
@@ -42,6 +45,7 @@ CAUSES = {
 }
 """Causes, in the order in which they are told apart, and how each is told."""
 _NEAR_NS = 50_000
+_ROWS_NEAR = 64
 _IN_USE, _FREE, _PCP, _UNKNOWN = "in use", "free", "per-CPU", ""
 
 
@@ -242,6 +246,8 @@ def _departure(
         cause = UNSEEN_FREE
     elif any(seen.is_drained_unseen(pfn, row) for pfn in (kernel, model)):
         cause = UNSEEN_DRAIN
+    elif _is_amid_transaction(seen, row):
+        cause = AMID
     elif _is_beside_interrupt(seen, row):
         cause = INTERRUPT
     elif model_has != f"on the list of CPU {cpu}" or kernel_has == _FREE:
@@ -260,6 +266,22 @@ def _departure(
         cause=cause,
         requests=size,
     )
+
+
+def _is_amid_transaction(seen: _PagesSeen, row: int) -> bool:
+    """Tell whether another CPU's events just before and after a row's move pages of its lists."""
+    trace = seen.trace
+    moves = (Event.ZONE_LOCKED, Event.PCPU_DRAIN)
+    for cpu in np.unique(trace.cpu[max(row - _ROWS_NEAR, 0) : row]).tolist():
+        if cpu == trace.cpu[row]:
+            continue
+        sides = []
+        for near in (range(row - 1, max(row - _ROWS_NEAR, 0), -1), range(row, row + _ROWS_NEAR)):
+            other = next((r for r in near if r < len(trace) and trace.cpu[r] == cpu), -1)
+            sides.append((trace.event[other], trace.pid[other]) if other >= 0 else None)
+        if sides[0] is not None and sides[0] == sides[1] and sides[0][0] in moves:
+            return True
+    return False
 
 
 def _is_beside_interrupt(seen: _PagesSeen, row: int) -> bool:

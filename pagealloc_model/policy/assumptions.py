@@ -113,7 +113,8 @@ class Assumptions(metaclass=Given):
             "empty": with all managed pages free, for synthetic demand.
         free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
         counters: what watermark tests read: "exact" counts, or counts that are "lagged" by what
-            each CPU has not passed on yet (S1.10).
+            each CPU has not passed on yet (S1.10). They lag in a replay from a state file, which
+            has what each CPU holds back.
         plain_demand: pages that recorded compaction took are asked for like any others, and what
             interrupts a folio batch finds its lists free (S4.10, S10.4): the demand that a kernel
             build always has, since its shim knows neither.

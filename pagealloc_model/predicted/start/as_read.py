@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.state_instant import DatedState
 
+_LAGGED = ("NR_FREE_PAGES", "NR_FREE_CMA_PAGES")
+"""Counters of zones that watermark tests read without what CPUs hold back (S1.10)."""
 _PREV_FREE_HIGH_ORDER = 1
 """Bit of `struct per_cpu_pages`' flags."""
 
@@ -164,10 +166,28 @@ def _pageset_words(
         table[:, :cpus] = np.where(has_pageset[:, None], values[by_zone, :cpus], 0)
         if bool((table >= 0).all()):
             made[word] = table
+    for word, name in zip((at.PCP_FREE_DELTA, at.PCP_FREE_CMA_DELTA), _LAGGED, strict=True):
+        table = np.zeros((len(by_zone), machine.nr_cpus), np.int64)
+        held = _held_back(state, name)[by_zone, :cpus]
+        table[:, :cpus] = np.where(has_pageset[:, None], held, 0)
+        made[word] = table
     return made
 
 
 def _zone_words(state: MachineState, by_zone: np.ndarray) -> dict[int, np.ndarray]:
     """Words of zones by offset."""
-    reserved = np.where(by_zone >= 0, state.zone_reserved_highatomic[by_zone], 0)
-    return {at.ZONE_RESERVED_HIGHATOMIC: reserved}
+    words = {
+        at.ZONE_RESERVED_HIGHATOMIC: state.zone_reserved_highatomic,
+        at.ZONE_THRESHOLD: state.zone_stat_threshold.max(axis=1, initial=0),
+        at.ZONE_FREE_UNFOLDED: _held_back(state, _LAGGED[0]).sum(axis=1),
+        at.ZONE_FREE_CMA_UNFOLDED: _held_back(state, _LAGGED[1]).sum(axis=1),
+    }
+    return {word: np.where(by_zone >= 0, values[by_zone], 0) for word, values in words.items()}
+
+
+def _held_back(state: MachineState, counter: str) -> np.ndarray:
+    """What each CPU holds back of a zone's counter, shape (zones, CPUs); 0 without the counter."""
+    names = list(state.about["zone_stat"])
+    if counter not in names:
+        return np.zeros(state.zone_stat_diff.shape[:2], np.int64)
+    return state.zone_stat_diff[:, :, names.index(counter)]
