@@ -15,17 +15,19 @@ PYTEST_ARGS ?=
 # two files of tests at once; browser tests stay last on both sides (tests/conftest.py)
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 AT_LEAST_3_11 := import sys; sys.exit(sys.version_info < (3, 11))
+LOCKED := --universal --fork-strategy fewest --python-version 3.11 --no-header --no-annotate
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c '$(AT_LEAST_3_11)' 2>/dev/null && command -v "$$name" && break; done)
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-lab: kernels ## set up, say in a line how right the model is, open the first notebook (LAB_ARGS=...)
+lab: $(VENV)/lab ## set up, say in a line how right the model is, open the first notebook (LAB_ARGS=...)
+	$(BIN)/python -m pagealloc_model.cli.compile_kernels
 	@$(BIN)/pagealloc validate kbuild --brief
 	$(BIN)/pagealloc lab -- $(LAB_ARGS)
 
-install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... picks the interpreter)
+install: $(VENV)/installed ## create .venv from requirements.lock, with what tests need (PYTHON=... picks the interpreter)
 
 kernels: $(VENV)/installed ## compile the model; seconds once it is cached
 	$(BIN)/python -m pagealloc_model.cli.compile_kernels
@@ -57,9 +59,10 @@ kernel-table: $(VENV)/installed ## write docs/kernel_functions.md anew: the kern
 screenshots: system-packages kernels ## draw README's pictures anew (docs/images)
 	$(BIN)/python docs/site/screenshots.py
 
-lock: $(VENV)/installed ## resolve requirements.lock again from setup.cfg
-	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --all-extras \
-		--no-header --no-annotate --upgrade --output-file requirements.lock setup.cfg
+lock: $(VENV)/installed ## resolve both lock files again from setup.cfg
+	$(BIN)/uv pip compile $(LOCKED) --all-extras --upgrade --output-file requirements.lock setup.cfg
+	$(BIN)/uv pip compile $(LOCKED) --extra explore --extra export --constraint requirements.lock \
+		--upgrade --output-file requirements-lab.lock setup.cfg
 
 perf-python: $(VENV)/installed ## build perf's Python module from the kernel's source into .venv
 	@.ci/perf-python $(VENV)
@@ -82,11 +85,20 @@ $(VENV)/created:
 # lies in, Python would else take it for the package, and a namespace package hides an editable one.
 # uv installs in seconds what takes pip minutes; it is asked again with the machine's certificates, and
 # pip is the way out where uv finds no index. Bytecode is compiled now, as by pip: else the first start takes seconds more, and each where none may be written
+define install-locked
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock uv setuptools
+$(BIN)/uv pip $(1) --compile-bytecode --python $(BIN)/python $(2) \
+	|| $(BIN)/uv pip $(1) --system-certs --compile-bytecode --python $(BIN)/python $(2) \
+	|| $(BIN)/python -m pip install $(3)
+$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+@echo "$(CURDIR)" >"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
+@touch $@
+endef
+
+# all that docs and tests need, too
 $(VENV)/installed: requirements.lock setup.cfg pyproject.toml | $(VENV)/created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock uv
-	$(BIN)/uv pip sync --compile-bytecode --python $(BIN)/python requirements.lock \
-		|| $(BIN)/uv pip sync --system-certs --compile-bytecode --python $(BIN)/python requirements.lock \
-		|| $(BIN)/python -m pip install --requirement requirements.lock
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@echo "$(CURDIR)" >"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
-	@touch $@
+	$(call install-locked,sync,requirements.lock,--requirement=requirements.lock)
+
+# what notebooks, explorer and figures need; it takes nothing away where more is installed
+$(VENV)/lab: requirements-lab.lock setup.cfg pyproject.toml | $(VENV)/created
+	$(call install-locked,install,--requirement=requirements-lab.lock,--requirement=requirements-lab.lock)

@@ -138,6 +138,14 @@ def test_lock_pins_exactly_and_names_no_index(checkout: Path) -> None:
     assert not [row for row in rows if "://" in row or row.startswith("-")]
 
 
+def test_the_notebooks_lock_has_the_versions_that_were_tested(checkout: Path) -> None:
+    tested, lab = (
+        (checkout / name).read_text().splitlines()
+        for name in ("requirements.lock", "requirements-lab.lock")
+    )
+    assert {row.split(" ;")[0] for row in lab} < {row.split(" ;")[0] for row in tested}
+
+
 @pytest.mark.parametrize("folder", ["pagealloc_model", "tests"])
 def test_imports_are_declared_in_setup_cfg(
     checkout: Path, setup: configparser.ConfigParser, folder: str

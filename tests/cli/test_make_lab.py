@@ -79,14 +79,14 @@ def test_make_lab_sets_up_once_and_opens_the_notebooks(checkout: Path, tmp_path:
         with make_lab(tree, port, log) as process:
             wait_until_it_answers(process, port, log)
         logs.append(log.read_text())
-    assert "pip sync" in logs[0] and "pip sync" not in logs[1]
+    assert "uv pip install" in logs[0] and "uv pip install" not in logs[1]
     line = re.compile(r"^kbuild: .* of .* within 25 %", re.MULTILINE)
     assert all(line.search(log) for log in logs), "a line says how right the model is"
 
 
 def test_make_lab_names_a_missing_python(checkout: Path, tmp_path: Path) -> None:
     shutil.copy(checkout / "Makefile", tmp_path)
-    for name in ("requirements.lock", "setup.cfg", "pyproject.toml"):
+    for name in ("requirements-lab.lock", "setup.cfg", "pyproject.toml"):
         shutil.copy(checkout / name, tmp_path)
     ran = subprocess.run(
         ["make", "--silent", "lab", "PYTHON=/nonexistent/python3"],
