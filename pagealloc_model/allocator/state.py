@@ -17,6 +17,7 @@ from pagealloc_model.allocator.ownership import check_rules, ownership_words
 from pagealloc_model.allocator.pcp import order_to_pindex, set_pageset
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.jit import entry
+from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
 from pagealloc_model.recording.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
@@ -396,7 +397,7 @@ def with_pressure(
         seed: of the draws.
         start_ns: when the first half second until proactive compaction begins; None: now.
     """
-    machine, elastic = state.machine, assumptions.elastic
+    machine, elastic = state.machine, assumptions.elastic or ElasticAssumptions()
     nr_nodes = len(machine.nodes)
     base = len(state.st)
     nodes_base = base + pr.SCALARS

@@ -10,6 +10,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -202,11 +203,10 @@ def assumed(
     recording: Recording, *policies: Policy, asked: str = ""
 ) -> tuple[ReclaimChoice, Assumptions]:
     """The way reclaim is replayed under policies, and assumptions with it; "" takes the usual."""
-    from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.replay import choose_reclaim
 
     reclaim = choose_reclaim(recording, *policies, asked=asked)
-    return reclaim, Assumptions(reclaim=reclaim.mode)
+    return reclaim, reclaim.assumptions
 
 
 def assumed_for_all(
@@ -224,7 +224,10 @@ def assumed_for_all(
     choices = [assumed(opened(place), *policies, asked=asked) for place in each]
     choices.sort(key=lambda choice: choice[0].mode == "literal")
     for reclaim, assumptions in choices[:1]:
-        return f"{paragraph(str(reclaim))}\n\n", assumptions
+        several = len(choices) > 1 and reclaim.values is not None
+        words = str(replace(reclaim, values=None)) if several else str(reclaim)
+        own = " Each recording shows its own values of reclaim." if several else ""
+        return f"{paragraph(words + own)}\n\n", assumptions
     return "", Assumptions(reclaim=asked or "literal")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,15 +39,13 @@ from pagealloc_model.guests.runs import (
     make_runs,
     measured_runs,
 )
-from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.numbers import statistics
 from pagealloc_model.numbers.vocabulary import ALLOCSTALL, RUN_UNITS, TIMES
 from pagealloc_model.numbers.whole_run import predicted_numbers, recorded_numbers, set_by_policy
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
-from pagealloc_model.recording.recorded_machine import recorded_machine, start_snapshots
+from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.sweeps.records import (
     Record,
@@ -103,15 +101,12 @@ def predicted_values(
     """
 
     def replayed(recording: Recording) -> Mapping[str, float]:
-        assumptions = Assumptions()
-        if mode != "literal":
-            start = start_snapshots(recording)[1]
-            assumptions = at_recorded_cost(recording.trace, start)
-            assumptions = with_recorded_survivors(assumptions, recording)
-            own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
-            assumptions = replace(assumptions, elastic=own)
         predicted = replay(
-            recording, policy, rules=rules or None, assumptions=assumptions, progress=unreported
+            recording,
+            policy,
+            rules=rules or None,
+            assumptions=Assumptions(reclaim=mode),
+            progress=unreported,
         )
         return predicted_numbers(recording, predicted)
 
@@ -126,7 +121,7 @@ def _kept_values(
     make: Callable[[Recording], Mapping[str, float]],
 ) -> tuple[Mapping[str, float], str]:
     """Values and the error in place of them, made once for each of what they depend on."""
-    key = result_key({"experiment": 5, "recording": recording_digest(recording), **parts})
+    key = result_key({"experiment": 6, "recording": recording_digest(recording), **parts})
     record = load_record(directory, key)
     if record is None:
         try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.measured.stream import Stream, allocator_stream, begun_and_ended
-from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
 from pagealloc_model.recording.lock_profile import LockProfile
 from pagealloc_model.recording.snapshot import Snapshot
@@ -171,12 +170,13 @@ def _slope(steps: np.ndarray) -> float:
     return max(float(np.polyfit(counts, heights, 1, w=weights)[0]), 0.0)
 
 
-def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
-    """Elastic reclaim; freeing and moving a page take as long as in the recording, if it shows any.
+def recorded_elastic_costs(trace: Trace, start: Snapshot | None = None) -> dict[str, int | None]:
+    """Costs of reclaim and compaction in a recording, by field of `ElasticAssumptions`.
 
-    Without a recorded run of kswapd, its cost is that of direct reclaim. `start`, the snapshot that
-    a replay begins with, has the shares of pages that reclaim scanned and did not free before; its
-    `pgmigrate_fail` counts attempts, so it does not say what cannot be moved (S9.9).
+    None, or no entry, where it shows none. Without a recorded run of kswapd, its cost is that of
+    direct reclaim. `start`, the snapshot that a replay begins with, has the shares of pages that
+    reclaim scanned and did not free before; its `pgmigrate_fail` counts attempts, so it does not
+    say what cannot be moved (S9.9).
     """
     known = {
         "kswapd_free_ns": recorded_reclaim_ns(trace),
@@ -190,8 +190,7 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
             share = round(1000 * (scanned - stolen) / scanned)
             known["file_referenced_per_mille"] = min(max(share, 0), 1000)
             known["file_dirty_per_mille"] = 0
-    shown = {name: value for name, value in known.items() if value is not None}
-    return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**shown))
+    return known
 
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:

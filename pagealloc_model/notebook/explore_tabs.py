@@ -189,7 +189,7 @@ class SidesOf:
             return pm.replay(
                 self.recording,
                 policy,
-                assumptions=pm.Assumptions(reclaim=reclaim.mode),
+                assumptions=reclaim.assumptions,
                 window=window,
                 checkpoints=self._checkpoints,
                 progress=progress,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy_fields import Given
@@ -19,8 +19,10 @@ CHOICES = {
 class ElasticAssumptions(metaclass=Given):
     """Findings of the model's reclaim and compaction, and their costs (S9.8, S10.4).
 
-    None is fitted to a recording or a post. Shares are drawn per page, seeded, so that two policies
-    meet the same answers. Those in per mille are 0 to 1000, in percent 0 to 100; times are in ns.
+    The values here are general: none is fitted to a recording or a post. What a recording shows
+    takes their place (`predicted.elastic_values`). Shares are drawn per page, seeded, so that two
+    policies meet the same answers. Those in per mille are 0 to 1000, in percent 0 to 100; times are
+    in ns.
 
     Attributes:
         file_referenced_per_mille: scanned pages of files that turn out to be in use.
@@ -34,9 +36,9 @@ class ElasticAssumptions(metaclass=Given):
             then, in place of `kswapd_free_ns`, and is on the CPU that it was on; read where its
             runs were recorded. Its CPU and its locks are shared with what runs at that time, which
             the model does not know. Without it kswapd is on its node's first CPU.
-        lru_as_recorded: reclaim takes the pages that were there at the start in the order in which
-            the recorded one did, read off its frees; without it, by address. How much is reclaimed,
-            and when, the model decides.
+        lru_as_recorded: where reclaim's frees were recorded, it takes the pages that were there at
+            the start in the order in which the recorded one did, read off these; without it, by
+            address. How much is reclaimed, and when, the model decides.
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
@@ -118,8 +120,9 @@ class Assumptions(metaclass=Given):
         plain_demand: pages that recorded compaction took are asked for like any others, and what
             interrupts a folio batch finds its lists free (S4.10, S10.4): the demand that a kernel
             build always has, since its shim knows neither.
-        elastic: what reclaim and compaction find and cost, in an elastic replay; see
-            `help(pm.Assumptions().elastic)`.
+        elastic: what reclaim and compaction find and cost, in an elastic replay; None: as the
+            recording shows it, and general values where it shows nothing. See
+            `help(pm.ElasticAssumptions)`.
     """
 
     reclaim: str = "literal"
@@ -130,7 +133,7 @@ class Assumptions(metaclass=Given):
     free_high_batch: bool = True
     counters: str = "exact"
     plain_demand: bool = False
-    elastic: ElasticAssumptions = field(default_factory=ElasticAssumptions)
+    elastic: ElasticAssumptions | None = None
 
     def __post_init__(self) -> None:
         """Refuse values no replay knows: a PolicyError."""

@@ -20,6 +20,7 @@ from pagealloc_model.predicted.demand.demand import Demand, recorded_ticks, reso
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.predicted.demand.rows import realtime_tasks
 from pagealloc_model.predicted.demand.threads import threads_of
+from pagealloc_model.predicted.elastic_values import in_force
 from pagealloc_model.predicted.growth import grown_demand, with_touched_span
 from pagealloc_model.predicted.start.as_read import known_start, machine_as_read, read_image
 from pagealloc_model.predicted.start.elastic import (
@@ -144,9 +145,10 @@ def prepare(
     """
     refuse_sampled(recording.trace)
     made: dict[tuple[object, ...], Prepared] = recording.remembered(_KEPT, dict)
-    own = assumptions.elastic
-    read = ElasticAssumptions(file_uses=own.file_uses, lru_as_recorded=own.lru_as_recorded)
-    assumptions = replace(assumptions, elastic=read)
+    own = in_force(assumptions, recording).elastic
+    if own is not None:
+        read = ElasticAssumptions(file_uses=own.file_uses, lru_as_recorded=own.lru_as_recorded)
+        assumptions = replace(assumptions, elastic=read)
     key = (rules, assumptions, seed)
     if key not in made:
         made[key] = _Start(recording, assumptions, seed, progress).prepared(rules)
@@ -241,7 +243,7 @@ class _Start:
         recording, assumptions, seed = self._recording, self._assumptions, self._seed
         refuse_large(recording, self.machine, "a replay", REPLAY_BYTES)
         is_empty, is_elastic = assumptions.start == "empty", assumptions.reclaim == "elastic"
-        literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
+        literal = replace(assumptions, reclaim="literal", elastic=None)
         if is_empty:
             self.machine = idle_machine(self.machine)
             image = empty_image(self.machine, recording.flags_at_start)
@@ -282,7 +284,7 @@ class _Start:
                 trace,
                 start_ns,
                 len(lru),
-                as_recorded=assumptions.elastic.lru_as_recorded,
+                as_recorded=assumptions.elastic is not None and assumptions.elastic.lru_as_recorded,
                 backwards=rules.reclaim_frees_backwards,
             ),
             daemons=() if is_empty else daemons_at_start(trace, self.machine, start_ns),

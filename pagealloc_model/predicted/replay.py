@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,14 @@ from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.folios import folio_table
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
+from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import DEMAND_FIELDS, ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, Engine, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction import Exchange
+from pagealloc_model.predicted.elastic_values import ElasticValues, elastic_values, in_force
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
 from pagealloc_model.predicted.runner import Cancelled as Cancelled
@@ -102,7 +104,7 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
             raise PolicyError(f"policy {name}: the model has it, a kernel build does not")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReclaimChoice:
     """The mode of reclaim that a recording and policies ask for.
 
@@ -110,16 +112,24 @@ class ReclaimChoice:
         mode: "literal", what the recorded kernel reclaimed is repeated; "elastic", the model
             decides what is reclaimed and compacted.
         why: a phrase.
+        values: of an elastic mode: what reclaim and compaction find and cost, and where it is from.
     """
 
     mode: str
     why: str
+    values: ElasticValues | None = None
 
     def __str__(self) -> str:
         acts = "what the recorded kernel reclaimed is repeated"
         if self.mode != "literal":
             acts = "the model decides what is reclaimed and compacted"
-        return f"Reclaim is {self.mode} ({acts}): {self.why}."
+        says = "" if self.values is None else f" {self.values}"
+        return f"Reclaim is {self.mode} ({acts}): {self.why}.{says}"
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """Those of a replay in this mode, all else by default or read off its recording."""
+        return Assumptions(reclaim=self.mode)
 
 
 def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> ReclaimChoice:
@@ -132,13 +142,22 @@ def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> 
         policies: what is to be replayed.
         asked: a mode that is taken whatever the recording holds, "" for none.
     """
+    mode, why = _asked_for(recording, policies, asked)
+    values = elastic_values(recording) if mode == "elastic" else None
+    return ReclaimChoice(mode=mode, why=why, values=values)
+
+
+def _asked_for(
+    recording: Recording, policies: Sequence[Policy], asked: str = ""
+) -> tuple[str, str]:
+    """The mode of reclaim that `choose_reclaim` takes, and why."""
     if asked:
-        return ReclaimChoice(asked, "as asked for")
+        return asked, "as asked for"
     fields = dict.fromkeys(name for policy in policies for name in policy.given())
     acting = [name for name in fields if name in (*ELASTIC_SETTINGS, *BY_RECLAIM)]
     if acting:
         verb = "acts" if len(acting) == 1 else "act"
-        return ReclaimChoice("elastic", f"{', '.join(acting)} {verb} through reclaim")
+        return "elastic", f"{', '.join(acting)} {verb} through reclaim"
     counts = [each.vmstat for each in recording.snapshots if each.vmstat is not None]
     if len(counts) > 1:
         first, last = counts[0], counts[-1]
@@ -147,8 +166,8 @@ def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> 
         shrinks = recording.trace.tables.get("vmscan:mm_vmscan_lru_shrink_inactive", {})
         pages = int(np.sum(shrinks.get("nr_reclaimed", 0)))
     if pages:
-        return ReclaimChoice("elastic", f"the recorded kernel reclaimed {pages:,} pages")
-    return ReclaimChoice("literal", "the recorded kernel reclaimed nothing")
+        return "elastic", f"the recorded kernel reclaimed {pages:,} pages"
+    return "literal", "the recorded kernel reclaimed nothing"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -369,7 +388,7 @@ def replay(
     if engine is not None and hooks is not None:
         raise UsageError("a kernel build has no hooks: change its source instead")
     asked = engine.policy if engine is not None else policy or Policy()
-    assumptions = assumptions or Assumptions()
+    assumptions = in_force(assumptions or Assumptions(), recording)
     check_mode(asked, assumptions, is_build=engine is not None)
     question = _Question(
         recording=recording,
@@ -468,6 +487,11 @@ class _Question:
         return self.assumptions.reclaim == "elastic"
 
     @property
+    def elastic(self) -> ElasticAssumptions:
+        """What reclaim and compaction find and cost."""
+        return self.assumptions.elastic or ElasticAssumptions()
+
+    @property
     def has_plain_demand(self) -> bool:
         """Whether what recorded compaction took is asked for like anything else."""
         return self.assumptions.plain_demand or (self.engine is not None and not self.is_elastic)
@@ -481,8 +505,8 @@ class _Question:
         policy = prepared.machine.at_boot(policy, rules)
         prepared = prepared.with_pageblocks(policy)
         if self.is_elastic:
-            trace, elastic = self.recording.trace, self.assumptions.elastic
-            prepared = prepared.with_folio_orders(trace, policy, elastic)
+            trace = self.recording.trace
+            prepared = prepared.with_folio_orders(trace, policy, self.elastic)
         return prepared, policy, rules
 
     def carrier(self, state: State, demand: Demand) -> Carrier:
@@ -504,7 +528,7 @@ class _Question:
         if self.checkpoints is not None and is_alone and begins_later:
             key = (recording, self.chosen.rules, policy, self.assumptions, self.seed)
             resumption = Resumption(self.checkpoints, key, state, places, start_ns)
-        if self.is_elastic and self.assumptions.elastic.kswapd_as_recorded:
+        if self.is_elastic and self.elastic.kswapd_as_recorded:
             kswapd = recorded_kswapd(recording.trace)
         if demand.clusters and self.engine is None and not self.assumptions.plain_demand:
             exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
@@ -555,7 +579,7 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         kernel="" if engine is None else engine.name,
         hooks=() if hooks is None else hooks.names,
         not_covered=() if engine is None else engine.not_covered(elastic=is_elastic),
-        imposed=assumptions.elastic.imposed if is_elastic else question.imposed,
+        imposed=question.elastic.imposed if is_elastic else question.imposed,
         checks=(
             *recording.provenance(),
             *demand_checks(counts, recording.trace.count(Event.ALLOC)),

@@ -11,13 +11,13 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.objects import AT_START, GROWN
 from pagealloc_model.allocator.pressure_layout import ACTIVE_FILE, INACTIVE_FILE
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
+from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
-from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
+from pagealloc_model.recording.recorded_machine import effective_policy
 from pagealloc_model.recording.trace.columns import Event
 
 TABLE_GFP = 0x400100
@@ -96,7 +96,7 @@ def recorded(
 ) -> Recorded:
     """Make a recording ready."""
     if assumptions is None:
-        assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+        assumptions = elastic_values(recording).costs_alone
     assumptions = replace(assumptions, reclaim="elastic")
     chosen = choose_rules(recording, rules).rules
     return Recorded(

@@ -15,9 +15,8 @@ from pagealloc_model.notebooks.studies.defrag_mode.repeated_rounds import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.numbers.statistics import resampled_interval
-from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.predicted.elastic_values import elastic_values
 
 ENDS = 5
 """Rounds at each end whose means make the trend."""
@@ -123,7 +122,7 @@ def rounds_from_the_first(
         seconds = (begins_ns[1] - first_ns) / 1e9
         recording.trim(Path(folder) / "first", seconds=seconds)
         first = pm.open(Path(folder) / "first")
-        costs = at_recorded_cost(first.trace, start_snapshots(first)[1])
+        costs = elastic_values(first).costs_alone
         if touched is not None:
             elastic = replace(costs.elastic, base_pages_per_huge=touched)
             costs = replace(costs, elastic=elastic)

@@ -7,10 +7,9 @@ from typing import Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.predicted.prepared import forget_prepared
-from pagealloc_model.recording.recorded_machine import start_snapshots
 
 SPREADS = 2
 """A counter is measurable where the policies differ by more than this many times the spread."""
@@ -55,7 +54,7 @@ def counters_of_pair(
 
 def recorded_costs(recording: pm.Recording) -> pm.Assumptions:
     """Elastic reclaim at the recording's own costs, pages in use as at its start."""
-    return at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+    return elastic_values(recording).costs_alone
 
 
 def _verdict(row: Any) -> str:

@@ -44,12 +44,13 @@ from pagealloc_model.notebooks.studies.others.pair_prediction import pair_predic
 from pagealloc_model.notebooks.studies.others.policy_pairs import pressure_counters
 
 import pagealloc_model as pm
-from pagealloc_model.measured.costs import at_recorded_cost, recorded_reclaim_ns
+from pagealloc_model.measured.costs import recorded_reclaim_ns
 from pagealloc_model.measured.measured import Measured
+from pagealloc_model.policy import ElasticAssumptions
+from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.predicted.prepared import forget_prepared
-from pagealloc_model.recording.recorded_machine import start_snapshots
 
-ELASTIC = pm.Assumptions(reclaim="elastic")
+ELASTIC = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions())
 RECORDINGS = ("highatomic_stock", "kbuild")
 PRESSED = ("highatomic_stock", "highatomic_gate3", "unbatched72", "batched72", "defrag72")
 """Recordings of the same load on guests short of memory."""
@@ -90,7 +91,7 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
         table = pressure_counters(pm.replay(recording, assumptions=ELASTIC), measured)
         table.insert(0, "recording", recording.name)
         if recorded_reclaim_ns(recording.trace) is not None:
-            slow = pm.replay(recording, assumptions=at_recorded_cost(recording.trace))
+            slow = pm.replay(recording, assumptions=elastic_values(recording).costs_alone)
             table["at_its_cost"] = pressure_counters(slow, measured)["predicted"]
         tables.append(table[(table["measured"] > 0) | (table["predicted"] > 0)])
     return pd.concat(tables, ignore_index=True)
@@ -110,8 +111,7 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     for name in recordings:
         recording = pm.open(name)
         measured = recording.measure()
-        _, start = start_snapshots(recording)
-        assumptions = at_recorded_cost(recording.trace, start)
+        assumptions = elastic_values(recording).costs_alone
         replays = [pm.replay(recording, assumptions=assumptions, seed=seed) for seed in SEEDS]
         counts = [_counts(replay, measured) for replay in replays]
         predicted = replays[0]
@@ -178,7 +178,9 @@ def pair(
     recording = pm.open(off)
     others = tuple(pm.open(path) for path in alike)
     gate = pm.Policy(highatomic_gate_order=3)
-    return pair_prediction(recording, pm.open(on), gate, at_recorded_cost(recording.trace), others)
+    return pair_prediction(
+        recording, pm.open(on), gate, elastic_values(recording).costs_alone, others
+    )
 
 
 def reserve() -> pd.DataFrame:

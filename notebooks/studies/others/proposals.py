@@ -35,9 +35,9 @@ from pagealloc_model.notebooks.studies.others.proposal_sides import PROPOSALS, P
 import pagealloc_model as pm
 from pagealloc_model.allocator.layout import LOG_WORK, SITE_REFILL, WORK, WORK_SCANNED
 from pagealloc_model.base.text import count_of, percent
-from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.numbers.comparison import FAILS_NULL
 from pagealloc_model.numbers.statistics import resampled_interval
+from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.show.post.comparison_message import posted_figures
 
 SEEDS = 4
@@ -170,7 +170,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
         recording = pm.open(name)
         assumptions = pm.Assumptions()
         if mode == ELASTIC:
-            assumptions = at_recorded_cost(recording.trace)
+            assumptions = elastic_values(recording).costs_alone
         own = Side(words=proposal.recorded_words or proposal.patch.words)
         base, patch = (
             pm.replay(recording, side.policy, assumptions=assumptions)

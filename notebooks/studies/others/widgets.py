@@ -27,7 +27,7 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
 
 import pagealloc_model as pm
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.costs import at_recorded_cost, recorded_costs
+from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
@@ -35,7 +35,6 @@ from pagealloc_model.numbers.comparison import recorded_values
 from pagealloc_model.numbers.locks import lock_policy_table
 from pagealloc_model.policy import OwnershipOptions
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes
-from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
 from pagealloc_model.show.post.comparison_message import posted_figures
@@ -208,7 +207,7 @@ def _folios(
     *sizes: ipywidgets.SelectionSlider,
 ) -> ipywidgets.VBox:
     first = pm.open(recording) if isinstance(recording, str) else recording
-    own = at_recorded_cost(first.trace, start_snapshots(first)[1])
+    own = pm.Assumptions(reclaim="elastic")
     base, measured = pm.replay(first, assumptions=own), first.measure().folios
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:

@@ -23,6 +23,7 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
 )
 
 import pagealloc_model as pm
+from pagealloc_model.policy import ElasticAssumptions
 
 RECORDINGS = ("xfree", "kbuild")
 CPUS = (2, 8, 32, 128, 316)
@@ -167,7 +168,7 @@ def pressure() -> pd.DataFrame:
 
 def _pressed_counters(recording: pm.Recording, policy: pm.Policy, seed: int) -> pd.Series:
     """The counters named in PRESSED at the end of an elastic replay."""
-    own = pm.Assumptions(reclaim="elastic")
+    own = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions())
     table = pm.replay(recording, policy, assumptions=own, seed=seed).vmstat
     last = table[table["time_ns"] == table["time_ns"].max()]
     return last.set_index("name")["value"].reindex(list(PRESSED))

@@ -263,7 +263,7 @@ def resolve_demand(
         )
         beside.append(frees)
         uses = None
-        if assumptions.elastic.file_uses:
+        if assumptions.elastic is None or assumptions.elastic.file_uses:
             uses = file_uses(trace, resolution.alloc_rows.values, others, objects, new_array)
         if uses is not None:
             uses[0]["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]

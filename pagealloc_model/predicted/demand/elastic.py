@@ -7,7 +7,6 @@ that finds the large one must not take those as well (T10.4).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -17,19 +16,16 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
-from pagealloc_model.allocator.state import slab_objects
 from pagealloc_model.base.arrays import Column, NewArray, parts, working_directory
 from pagealloc_model.base.jit import entry
 from pagealloc_model.measured.folios import GFP_RECLAIMABLE, page_classes
 from pagealloc_model.measured.stream import begun_and_ended
-from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.event_order import filled, joined, new_events
-from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
+    pass
 
 
 _ORDERS_BETWEEN = 4
@@ -652,23 +648,6 @@ def _intervals(trace: Trace, begin_name: str, end_name: str) -> tuple[np.ndarray
     begins, ends = trace.tables[begin_name], trace.tables[end_name]
     pid, row = begins["pid"][pairs[0]].astype(np.int64), begins["row"][pairs[0]].astype(np.int64)
     return (pid << _ROW_BITS) + row, ends["row"][pairs[1]].astype(np.int64)
-
-
-def with_recorded_survivors(assumptions: Assumptions, recording: Recording) -> Assumptions:
-    """Assumptions with the share of slabs that outlived reclaim in a recording, if it shows any.
-
-    What they are then used for on the same recording is no prediction of slabs freed there.
-
-    Args:
-        assumptions: of an elastic replay.
-        recording: whose machine gives the objects of a slab.
-    """
-    objects = slab_objects(recorded_machine(recording).nr_cpus)
-    found = slab_survivors(recording.whole_trace, recording.dated_snapshots, objects)
-    if found is None:
-        return assumptions
-    elastic = replace(assumptions.elastic, slab_survivors_per_mille=found)
-    return replace(assumptions, elastic=elastic)
 
 
 def slab_survivors(trace: Trace, snapshots: Sequence[Snapshot], objects: int) -> int | None:

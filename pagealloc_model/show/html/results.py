@@ -185,7 +185,7 @@ def replay_html(replay: Replay) -> str:
         cells = cells if metric in TOTALS else cells[::-1]
         picture = sparkline(f"{metric}, {scope}", course)
         rows.append((metric, scope, *cells, _cell(picture), _cell(unit, DIM)))
-    imposed = f"not a prediction: imposed are {', '.join(replay.imposed)}"
+    imposed = f"imposed from the recording, so no prediction: {', '.join(replay.imposed)}"
     head = (*word_columns("predicted", "scope"), "total", "at the end", PICTURE)
     return framed(
         line(_replay_words(replay), lead=f"{replay.name}, predicted:"),

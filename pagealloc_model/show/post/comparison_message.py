@@ -29,6 +29,7 @@ from pagealloc_model.numbers.validation import NULL_MODELS, score_words
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.numbers.vocabulary import STATES
 from pagealloc_model.policy.policy import Assumptions, policy_settings
+from pagealloc_model.predicted.elastic_values import in_force
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.show.post.message import Block, Fixed, Message, Words, command, sections_of
@@ -420,7 +421,9 @@ def _reproduce(
     yield command(" ".join(words))
     version = first.footer().version
     yield Words(text=f"with pagealloc_model {version}; --full has every row, chart and assumption.")
-    if first.base.assumptions != Assumptions(reclaim=mode):
+    usual = Assumptions(reclaim=mode)
+    own = first.base.recording
+    if first.base.assumptions != (usual if own is None else in_force(usual, own)):
         yield Fixed(text=paragraph(f"assumptions={first.base.assumptions}"))
 
 
