@@ -82,7 +82,7 @@ def test_outcomes_are_known(stock: pm.Recording) -> None:
 
 
 def test_policies_are_compared_in_what_only_it_knows(stock: pm.Recording) -> None:
-    assumed = pm.Assumptions(reclaim="elastic")
+    assumed = replayed().assumptions
     never = pm.replay(stock, pm.Policy(thp_defrag="never"), assumptions=assumed)
     rows = pm.compare(replayed(), never).rows.set_index(["metric", "scope"])
     assert rows.loc[("thp_success", "all"), "base"] > 0

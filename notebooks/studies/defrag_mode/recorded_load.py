@@ -14,7 +14,7 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
-from pagealloc_model.predicted.elastic_values import elastic_values
+from pagealloc_model.predicted.elastic_values import elastic_values, in_force
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
 from pagealloc_model.recording.recorded_machine import effective_policy
@@ -97,7 +97,7 @@ def recorded(
     """Make a recording ready."""
     if assumptions is None:
         assumptions = elastic_values(recording).costs_alone
-    assumptions = replace(assumptions, reclaim="elastic")
+    assumptions = in_force(replace(assumptions, reclaim="elastic"), recording)
     chosen = choose_rules(recording, rules).rules
     return Recorded(
         recording=recording,
