@@ -38,13 +38,12 @@ from pagealloc_model.numbers.values import scoped_quantity, was_recorded
 from pagealloc_model.numbers.vocabulary import SERIES_WORDS, TOTAL_WORDS
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
-from pagealloc_model.predicted.prepared import VALIDATION_BYTES, refuse_large
+from pagealloc_model.predicted.prepared import VALIDATION_BYTES, refuse_large, replayed_machine
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.provenance import long_gap
 from pagealloc_model.recording.recorded_machine import (
     missing_topology,
-    recorded_machine,
     start_snapshots,
 )
 from pagealloc_model.recording.trace.columns import Event
@@ -400,7 +399,8 @@ def validate(
         RecordingError: a file of the recording cannot be read.
     """
     refuse_if_lossy(recording)
-    refuse_large(recording, recorded_machine(recording), "a validation", VALIDATION_BYTES)
+    machine = replayed_machine(recording, assumptions)
+    refuse_large(recording, machine, "a validation", VALIDATION_BYTES)
     options = {"rules": rules, "assumptions": assumptions, "seed": seed}
     predicted = predicted or replay(recording, **options, progress=progress, cancel=cancel)
     with progress_bar.progress(

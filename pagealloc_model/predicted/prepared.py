@@ -36,8 +36,9 @@ from pagealloc_model.predicted.start.evidence import (
     NO_MEMORY,
     StartCounts,
     StartFiles,
-    gather_evidence,
     start_counts,
+    start_has_memory,
+    with_known_span,
 )
 from pagealloc_model.predicted.start.image import (
     calibrated_image,
@@ -169,22 +170,31 @@ def recorded_demand(recording: Recording) -> Demand:
     """
     refuse_sampled(recording.trace)
     start = _Start(recording, Assumptions())
-    refuse_large(recording, start.machine, "what is known of its start", KNOWN_BYTES)
     files = start.files(heeds_parts=False)
-    if not files.known:
+    if recording.start_state is not None and not files.known:
         return prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
     demand = start.demand(Assumptions())
-    types = gather_evidence(start.machine, demand, start.counts(), files).block_types
-    return grown_demand(start.machine, demand, np.where(types == NO_MEMORY, NO_MEMORY, 0))
+    has_memory = start_has_memory(start.machine, demand, start.counts(), files)
+    return grown_demand(start.machine, demand, np.where(has_memory, 0, NO_MEMORY))
 
 
-KNOWN_BYTES, REPLAY_BYTES, VALIDATION_BYTES = 24, 49, 127
-"""Resident bytes for each page frame that a recording's zones claim, of what is known of its start,
-a replay and a validation: by the peaks with zones of 16 and of 128 GiB."""
+REPLAY_BYTES, VALIDATION_BYTES = 49, 127
+"""Resident bytes for each page frame up to the last that may have memory, of a replay and a
+validation: by the peaks with zones of 16 and of 128 GiB."""
+
+
+def replayed_machine(recording: Recording, assumptions: Assumptions | None = None) -> Machine:
+    """The machine as a replay has it: its zones end with what is known of them.
+
+    Raises:
+        UsageError: no snapshot.
+        RecordingError: a file of the recording cannot be read.
+    """
+    return _Start(recording, assumptions or Assumptions()).machine
 
 
 def refuse_large(recording: Recording, machine: Machine, what: str, bytes_each: int) -> None:
-    """A UsageError if this machine has not the memory for what a recording's zones claim."""
+    """A UsageError if this machine has not the memory for a recording's page frames."""
     needed = machine.end_pfn * bytes_each
     about = f"{recording.path}: its zones have {machine.end_pfn:,} page frames: {what}"
     refuse_beyond_memory(needed, about)
@@ -210,6 +220,9 @@ class _Start:
         is_early = assumptions.start == "empty" or self._snapshot is self._early
         is_early |= recording.start_state is not None
         self._during = None if is_early else self._snapshot
+        if assumptions.start != "empty" and recording.start_state is None:
+            snapshots, files = (self._early, self._snapshot), self.files(heeds_parts=False)
+            self.machine = with_known_span(self.machine, recording.trace, snapshots, files)
 
     def counts(self) -> StartCounts:
         return start_counts(self.machine, self._snapshot, self._recording.trace, self._early)

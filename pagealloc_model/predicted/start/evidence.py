@@ -5,6 +5,7 @@ Pageblocks get the types that this evidence speaks for, fitted to the counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry
 from pagealloc_model.predicted.demand.compaction import recorded_compaction
 from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.growth import SECTION_ORDER
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.proc.pages import PageOwner
@@ -317,7 +319,7 @@ def gather_evidence(
     )
     touched = fresh | held
     free = (buddy | fresh) & ~held
-    blocks = memory_blocks(machine, counts, free, words, touched)
+    blocks = memory_blocks(machine, counts, blocks_seen(machine, demand, files))
     in_memory = np.zeros(len(block_types), bool)
     in_memory[np.concatenate(blocks)] = True
     block_types[~in_memory] = NO_MEMORY
@@ -360,8 +362,132 @@ def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
     return taken
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlocksSeen:
+    """Pageblocks about which something is known, bool masks by their number.
+
+    Attributes:
+        shown: a file shows a page of it free or in use.
+        touched: an event is about a page of it.
+    """
+
+    shown: np.ndarray
+    touched: np.ndarray
+
+
+def blocks_seen(machine: Machine, demand: Demand, files: StartFiles) -> BlocksSeen:
+    """What events and files tell of pageblocks; no array here is as long as the page frames are."""
+    shown = _blocks_shown(machine, files)
+    touched = np.zeros(len(shown), bool)
+    for numbers in (demand.fresh, demand.at_start):
+        _mark_blocks(touched, demand.objects[numbers], machine.pageblock_order)
+    return BlocksSeen(shown=shown, touched=touched)
+
+
+def _blocks_shown(machine: Machine, files: StartFiles) -> np.ndarray:
+    """Mask of the pageblocks of which a file shows a page free or in use.
+
+    Without page flags, what no allocation owns is free.
+    """
+    length, order, owner = frame_count(machine), machine.pageblock_order, files.page_owner
+    shown = np.zeros(length >> order, bool)
+    if owner is not None:
+        known = owner.types_as(machine.migratetypes, owner.migratetype)
+        inside = owner.pfn + (np.int64(1) << owner.order.astype(np.int64)) <= length
+        inside &= np.isin(known, list(_FLAG_OF_TYPE))
+        _mark_blocks(shown, {"pfn": owner.pfn[inside], "order": owner.order[inside]}, order)
+    if files.page_flags is not None and len(files.page_flags):
+        flagged = (files.page_flags[:length] & ~flags.NOPAGE) != 0
+        by_block = np.logical_or.reduceat(flagged, np.arange(0, len(flagged), 1 << order))
+        shown[: len(by_block)] |= by_block
+    elif owner is not None:
+        for zone in machine.zones:
+            if zone.managed:
+                shown[zone.start_pfn >> order : -(-zone.end_pfn >> order)] = True
+    return shown
+
+
+SPAN_BEHIND = 4
+"""Times what is known of a zone at the start: so far it may span."""
+
+
+def with_known_span(
+    machine: Machine, trace: Trace, snapshots: Iterable[Snapshot], files: StartFiles
+) -> Machine:
+    """The machine, no zone much longer than what is known of it.
+
+    What files show and counts of pageblocks name ends somewhere (see `memory_blocks`). Memory that
+    is initialised or plugged later lies behind that: as `SPAN_BEHIND` says, or up to the last
+    section that an event touches. What a zone spans behind that needs no arrays.
+    """
+    order, shown = machine.pageblock_order, _blocks_shown(machine, files)
+    counts = [_typed_counts(machine, each)[1] for each in snapshots]
+    counted = [each.sum(axis=1) for each in counts if each is not None]
+    ends = {}
+    for index, zone in enumerate(machine.zones):
+        first, last = zone.start_pfn >> order, -(-zone.end_pfn >> order)
+        blocks = max((int(each[index]) for each in counted), default=0)
+        if not counted and not files.known:
+            blocks = -(-zone.managed >> order)
+        blocks = max(blocks, int(np.flatnonzero(shown[first:last]).max(initial=0)) + 1)
+        blocks *= SPAN_BEHIND
+        if zone.managed and first + blocks < last:
+            ends[index] = (first + blocks) << order
+    if not ends:
+        return machine
+    for part in parts(len(trace)):
+        wanted = trace.event[part] <= Event.FREE
+        orders = np.clip(trace.order[part][wanted].astype(np.int64), 0, machine.max_order)
+        pfn = trace.pfn[part][wanted]
+        for index in ends:
+            zone = machine.zones[index]
+            inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
+            behind = pfn[inside] + (np.int64(1) << orders[inside])
+            ends[index] = int(behind.max(initial=ends[index]))
+    zones = list(machine.zones)
+    for index, end in ends.items():
+        end = min(-(-end >> SECTION_ORDER) << SECTION_ORDER, zones[index].end_pfn)
+        zones[index] = replace(zones[index], spanned=end - zones[index].start_pfn)
+    return replace(machine, zones=tuple(zones))
+
+
+def _mark_blocks(
+    mask: np.ndarray, runs: np.ndarray | dict[str, np.ndarray], pageblock_order: int
+) -> None:
+    """Mark the pageblocks with a page of some runs, which have `pfn` and `order`."""
+    first, size = runs["pfn"].astype(np.int64), np.int64(1) << runs["order"].astype(np.int64)
+    begins = np.bincount(first >> pageblock_order, minlength=len(mask))
+    ends = np.bincount((first + size - 1) >> pageblock_order, minlength=len(mask))
+    mask |= (np.cumsum(begins) - np.cumsum(ends) + ends > 0)[: len(mask)]
+
+
+def first_taken_types(machine: Machine, demand: Demand) -> np.ndarray:
+    """Pages that requests of each type take first, int64, shape (migratetypes, pageblocks)."""
+    taken = np.zeros((at.MIGRATETYPES, frame_count(machine) >> machine.pageblock_order), np.int64)
+    firsts = demand.first_allocations
+    blocks = demand.objects["pfn"][firsts["object"]].astype(np.int64) >> machine.pageblock_order
+    np.add.at(taken, (firsts["migratetype"].astype(np.int64), blocks), 1)
+    return taken
+
+
+def start_has_memory(
+    machine: Machine, demand: Demand, counts: StartCounts, files: StartFiles
+) -> np.ndarray:
+    """Mask of the pageblocks that have memory at the start, found without a look at single pages.
+
+    The start image's blocks of a known type are the same.
+    """
+    if not files.known:
+        counts, _ = with_estimated_blocks(machine, counts, first_taken_types(machine, demand))
+    has_memory = np.zeros(frame_count(machine) >> machine.pageblock_order, bool)
+    has_memory[
+        np.concatenate(memory_blocks(machine, counts, blocks_seen(machine, demand, files)))
+    ] = True
+    return has_memory
+
+
 def memory_blocks(
-    machine: Machine, counts: StartCounts, free: np.ndarray, words: np.ndarray, touched: np.ndarray
+    machine: Machine, counts: StartCounts, seen: BlocksSeen
 ) -> tuple[np.ndarray, ...]:
     """Per zone, the numbers of the pageblocks that hold memory, ascending.
 
@@ -370,9 +496,8 @@ def memory_blocks(
     initialisation was deferred, which lies at the zone's end. What does not fit the count had no
     memory yet. Without pagetypeinfo, blocks that show a free or flagged page.
     """
-    order = machine.pageblock_order
-    shown = _count_per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
-    used = shown | (_count_per_block(touched, order) > 0)
+    order, shown = machine.pageblock_order, seen.shown
+    used = shown | seen.touched
     by_zone = []
     for index, zone in enumerate(machine.zones):
         blocks = np.arange(zone.start_pfn >> order, -(-zone.end_pfn >> order))

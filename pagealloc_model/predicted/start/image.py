@@ -36,6 +36,8 @@ from pagealloc_model.predicted.start.evidence import (
     StartCounts,
     StartFiles,
     assign_block_types,
+    blocks_seen,
+    first_taken_types,
     frame_count,
     gather_evidence,
     memory_blocks,
@@ -58,7 +60,6 @@ from pagealloc_model.predicted.start.placement import (
     wanted_buddies,
 )
 from pagealloc_model.recording.machine import Machine, Zone
-from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.snapshot import Snapshot
 
 
@@ -264,15 +265,10 @@ def _seeded_image(
     held, fresh = (
         page_mask(length, demand.objects[numbers]) for numbers in (demand.at_start, demand.fresh)
     )
-    # pages that requests of each type take first, by block
-    evidence = np.zeros((at.MIGRATETYPES, length >> order), np.int64)
-    firsts = demand.first_allocations
-    of_block = demand.objects["pfn"][firsts["object"]].astype(np.int64) >> order
-    np.add.at(evidence, (firsts["migratetype"].astype(np.int64), of_block), 1)
+    evidence = first_taken_types(machine, demand)
     counts, estimated = with_estimated_blocks(machine, counts, evidence)
-    nothing = np.zeros(length, bool)
-    blocks = memory_blocks(machine, counts, nothing, np.full(length, flags.NOPAGE), held | fresh)
-    inside = nothing.copy()
+    blocks = memory_blocks(machine, counts, blocks_seen(machine, demand, StartFiles()))
+    inside = np.zeros(length, bool)
     inside.reshape(-1, 1 << order)[np.concatenate(blocks)] = True
     never = np.full((len(machine.zones), machine.nr_cpus), NEVER, np.int64)
     touches = first_touches(demand, ~inside)
