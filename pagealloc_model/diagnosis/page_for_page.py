@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.objects import RECORDED
@@ -20,6 +21,7 @@ from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.as_read import listed_records, zone_numbers
+from pagealloc_model.predicted.tables import pageblock_map, recorded_pageblock_map
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST
 
@@ -69,6 +71,7 @@ class PageForPage:
         free_lists, pcp_lists: lists at the last state file's instant, None without a second one.
         blocks: pageblocks with memory, and how many have the kernel's type there.
         order_distance: half the sum of differences of the shares that orders have in free pages.
+        maps: `pageblock_map` tables of then, "recorded" and "predicted".
     """
 
     prepared: Prepared
@@ -84,6 +87,7 @@ class PageForPage:
     pcp_lists: ListsAtEnd | None = None
     blocks: tuple[int, int] = (0, 0)
     order_distance: float = float("nan")
+    maps: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def until_departure(self) -> int:
@@ -234,7 +238,10 @@ def compared(state: State, prepared: Prepared, end: DatedState) -> dict[str, obj
     known = (kinds[:count] >= 0) & (state.blocks["zone"][:count] > 0)
     same = kinds[:count] == state.blocks["migratetype"][:count]
     shares = [_order_shares(lists) for lists in (kernel_free, model_free)]
+    predicted = pageblock_map(state)
+    recorded = recorded_pageblock_map(predicted, end.state, prepared.machine)
     return {
+        "maps": {"recorded": recorded, "predicted": predicted},
         "free_lists": _compare(kernel_free, model_free),
         "pcp_lists": _compare(kernel_pcp, model_pcp),
         "blocks": (int(known.sum()), int((known & same).sum())),

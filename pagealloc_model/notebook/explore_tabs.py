@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.lock_times import LockModel, lock_times
 from pagealloc_model.predicted.replay import ReclaimChoice, choose_reclaim, literal_part
-from pagealloc_model.predicted.tables import pageblock_map
+from pagealloc_model.predicted.tables import pageblock_map, recorded_pageblock_map
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
 
@@ -138,6 +138,7 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
 
 
 BASE, CANDIDATE = "base", "candidate"
+RECORDED = "recorded at the end"
 
 
 class SidesOf:
@@ -266,11 +267,18 @@ def _pageblocks(sides: Sides) -> tuple[Drawing, ...]:
     blocks = sides.recorded_with.blocks
     maps = {"before": sides.before(), BASE: blocks(sides.base), CANDIDATE: blocks(sides.candidate)}
     types = frozenset(maps[CANDIDATE]["migratetype"].unique())
+    recording = sides.recorded_with.recording
+    if len(recording.states) > 1:
+        kernel, machine = recording.states[-1].state, sides.base.machine
+        maps[RECORDED] = recorded_pageblock_map(maps[BASE], kernel, machine)
 
-    def draw(*labels: str) -> Drawing:
-        return figures.pageblock_map.drawing(maps, (BASE, CANDIDATE), labels)
+    def draw(*labels: str, difference: tuple[str, str] = (BASE, CANDIDATE)) -> Drawing:
+        return figures.pageblock_map.drawing(maps, difference, labels)
 
-    return sides.once(("pageblocks", types), lambda: draw("before", BASE)), draw(CANDIDATE)
+    if RECORDED not in maps:
+        return sides.once(("pageblocks", types), lambda: draw("before", BASE)), draw(CANDIDATE)
+    first = partial(draw, "before", RECORDED, BASE, difference=(RECORDED, BASE))
+    return sides.once(("pageblocks", types), first), draw(CANDIDATE)
 
 
 def _pcp(sides: Sides) -> tuple[Drawing, ...]:

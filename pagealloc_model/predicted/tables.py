@@ -17,6 +17,7 @@ from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
 
 _OBJECTS, _PAGES = 6, 7
 
@@ -344,4 +345,30 @@ def pageblock_map(state: State) -> pd.DataFrame:
             "pcp_pages": pages_at(at.ON_PCP),
             "pages": 1 << order,
         }
+    )
+
+
+def recorded_pageblock_map(
+    predicted: pd.DataFrame, kernel: MachineState, machine: Machine
+) -> pd.DataFrame:
+    """A `pageblock_map` of the kernel's own state, for the pageblocks of a predicted one."""
+    order = kernel.pageblock_order
+    types = np.array(machine.migratetypes, object)
+    first = predicted["pfn"].to_numpy() >> order
+
+    def pages_on(kind: int) -> np.ndarray:
+        """Pages of the lists of a kind, by pageblock."""
+        heads, lists = kernel.list_of_entries(kind)
+        orders = kernel.list_order[lists].astype(np.int64)
+        counts = np.zeros(len(kernel.block_type), np.int64)
+        small = orders <= order
+        np.add.at(counts, heads[small] >> order, np.int64(1) << orders[small])
+        for head, larger in zip(heads[~small] >> order, orders[~small] - order, strict=True):
+            counts[head : head + (1 << larger)] += 1 << order
+        return counts[first]
+
+    return predicted.assign(
+        migratetype=types[kernel.block_type[first]],
+        free_pages=pages_on(ON_FREE_LIST),
+        pcp_pages=pages_on(ON_PCP_LIST),
     )

@@ -26,7 +26,7 @@ from pagealloc_model.recording.state_file import ON_FREE_LIST, read_state, write
 from pagealloc_model.recording.state_instant import dated_state
 from pagealloc_model.recording.trace.store import write_store
 
-QUIET = Path(__file__).with_name("quiet_guest")
+QUIET = Path(__file__).parents[2] / "data/quiet_guest"
 
 
 @cache
@@ -80,6 +80,8 @@ def test_the_lists_at_the_end_are_the_kernels() -> None:
         assert (lists.pages, lists.pages_shared) == (pages, pages)
     assert found.blocks == (256, 256)
     assert found.order_distance == 0
+    assert found.maps["recorded"].equals(found.maps["predicted"])
+    assert found.maps["recorded"][["free_pages", "pcp_pages"]].to_numpy().sum() == 100_746
     assert not departure_causes(quiet(), found).departures
 
 
@@ -95,6 +97,9 @@ def test_without_a_probe_departures_have_causes_that_add_up(
     assert 0.5 < found.share() < 0.95
     causes = departure_causes(recording, found)
     departed = int((~found.same).sum())
+    recorded, predicted = found.maps["recorded"], found.maps["predicted"]
+    assert recorded.equals(judged().maps["recorded"])
+    assert not recorded["free_pages"].equals(predicted["free_pages"])
     assert sum(each.requests for each in causes.departures) == departed
     first = causes.departures[0]
     assert first.request == found.until_departure

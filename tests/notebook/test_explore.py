@@ -94,6 +94,14 @@ def test_every_tab_draws_something(explorer: RecordingExplorer, tab: str) -> Non
     assert shown == [tab]
 
 
+def test_a_state_read_at_the_end_stands_beside_the_prediction() -> None:
+    explorer = explore(shipped_recording("quiet_guest"), tab="pageblocks")
+    settle(explorer)
+    drawn = {str(trace.meta): trace for trace in explorer.charts["pageblocks"].figure.data}
+    assert {"map/before", "map/recorded at the end", "map/base", "map/change"} <= set(drawn)
+    assert np.nansum(np.abs(np.array(drawn["map/change"].z, float))) < 200
+
+
 def test_a_part_of_the_recording_can_be_replayed(explorer: RecordingExplorer) -> None:
     whole = explorer.timeline.slider.max
     explorer.timeline.slider.value = (whole / 4, whole / 2)
