@@ -191,6 +191,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
+    "experiments-slopes": experiments.slope_lines,
     "system-time-ownership": lambda: table_lines(system_time.ownership()),
     "system-time-chains": lambda: table_lines(system_time.chains()),
     "errors-guests": lambda: error_lines(_validations(GUESTS)),

@@ -236,14 +236,77 @@ def check_same_machine(off: Recording, on: Recording) -> None:
         )
 
 
+def each_pair_once(changes: pd.DataFrame) -> pd.DataFrame:
+    """Rows of changes without those of a pair whose other direction came before.
+
+    A plan can predict each of two sides from the other; both have the same measured change.
+    """
+
+    def sides_of_title(pair: str, axis: str) -> str:
+        letters, values = pair.split(": ", 1)
+        own = values.removeprefix(f"{axis} ").split(" -> ")
+        return " ".join(sorted(map(" ".join, zip(letters.split(" -> "), own, strict=False))))
+
+    changes = changes.reset_index(drop=True)
+    titles = map(sides_of_title, changes["pair"], changes["axis"])
+    sides = pd.Series(titles, index=changes.index, dtype=str)
+    first = changes["pair"].groupby([sides, changes["axis"]]).transform("first")
+    return changes[changes["pair"] == first]
+
+
+def slope_table(changes: pd.DataFrame) -> pd.DataFrame:
+    """Size of measured changes by that of predicted ones, over all rows, effects or not.
+
+    A row is selected by nothing that was measured of it, so that 1 is the right size. Changes are
+    counted in half-widths of the measured change's 95 % interval, and the line goes through 0: what
+    is predicted not to change is held to not change. The slope's own interval allows for rows that
+    scatter unequally.
+
+    Args:
+        changes: of one mode of reclaim, as `changes_table` has them.
+
+    Returns:
+        metric, rows, slope, low and high, and hold: rows whose measured interval holds the
+        prediction. Metrics with fewer than two rows, or with no predicted change, have no slope.
+    """
+    changes = changes.reset_index(drop=True)
+    half = (changes["high"] - changes["low"]) / 2
+    known = changes[changes["predicted"].notna() & (half > 0)]
+    half = half[known.index]
+    rows = []
+    for metric, own in known.groupby("metric", sort=False):
+        predicted, measured = own["predicted"] / half[own.index], own["change"] / half[own.index]
+        square, slope, reach = float((predicted**2).sum()), float("nan"), float("nan")
+        if len(own) > 1 and square > 0:
+            slope = float((predicted * measured).sum()) / square
+            left = float((predicted**2 * (measured - slope * predicted) ** 2).sum())
+            variance = left / square**2 * len(own) / (len(own) - 1)
+            reach = statistics.widths(len(own) - 1) * variance**0.5
+        rows.append(
+            {
+                "metric": metric,
+                "rows": len(own),
+                "slope": slope,
+                "low": slope - reach,
+                "high": slope + reach,
+                "hold": int(own["inside"].sum()),
+            }
+        )
+    return pd.DataFrame(rows, columns=["metric", "rows", "slope", "low", "high", "hold"])
+
+
 def score_table(changes: pd.DataFrame) -> pd.DataFrame:
     """Predictions that were right, by mode of reclaim, beside the model that nothing changes.
+
+    Each pair counts once.
 
     Returns:
         model; measurable: quantities of pairs with a measurable effect; predicted, right, wrong and
         not_predicted among them; quiet: predicted ones without; quiet_inside: of these, predictions
-        within the interval.
+        within the interval; judged: rows with a prediction and an interval, effects or not; hold:
+        of these, those whose measured interval holds the prediction.
     """
+    changes = each_pair_once(changes)
     null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
     null["verdict"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
     null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
@@ -261,6 +324,8 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
                 **dict(zip(("predicted", "right", "wrong", "not_predicted"), counts, strict=True)),
                 "quiet": int(quiet.sum()),
                 "quiet_inside": int((rows["inside"] & quiet).sum()),
+                "judged": int((rows["predicted"].notna() & rows["low"].notna()).sum()),
+                "hold": int((rows["inside"] & rows["predicted"].notna()).sum()),
             }
         )
     return pd.DataFrame(scores)

@@ -27,6 +27,7 @@ from pagealloc_model.numbers.values import (
     was_recorded,
 )
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.demand.elastic import ADD
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.recorded_machine import recorded_machine
@@ -109,13 +110,23 @@ def recorded_numbers(recording: Recording) -> dict[str, float]:
     return numbers | dict.fromkeys(missing, float("nan"))
 
 
+BY_USES = ("pgactivate", "workingset_refault_file", "workingset_activate_file")
+"""Counters of second uses of files' pages, which only filemap events show (S10.7)."""
+
+
 def predicted_numbers(recording: Recording, predicted: Replay) -> dict[str, float]:
-    """The numbers of `RUN_UNITS` as a replay has them, at the recording's snapshots."""
+    """The numbers of `RUN_UNITS` as a replay has them, at the recording's snapshots.
+
+    Those that a recording without filemap events cannot tell are NaN.
+    """
     instants = np.array([snapshot.time_ns for snapshot in recording.dated_snapshots])
     window = recording.trace.demand_span_ns
     states = States.of_replay(predicted)
     order = predicted.machine.counted_order
-    return _whole_numbers(predicted, states, order, window, instants)
+    numbers = _whole_numbers(predicted, states, order, window, instants)
+    if ADD not in recording.trace.tables:
+        numbers |= dict.fromkeys(BY_USES, float("nan"))
+    return numbers
 
 
 def _times(lost: MemoryStalls, nr_cpus: int, run_s: float) -> dict[str, float]:

@@ -31,8 +31,10 @@ from pagealloc_model.guests import runs as runs_module
 from pagealloc_model.guests.experiment import (
     MODES,
     ExperimentResult,
+    each_pair_once,
     experiment,
     score_table,
+    slope_table,
 )
 from pagealloc_model.guests.guest import Boot, Cancel
 from pagealloc_model.guests.inside import RECORDING
@@ -211,6 +213,8 @@ def test_times_are_measured_on_both_sides_and_not_predicted(tmp_path: Path) -> N
 def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -> dict[str, object]:
     predicted = float("nan") if verdict == NOT_PREDICTED else 1.0
     return {
+        "pair": "A -> B: vm.min_free_kbytes 2048 -> 16384",
+        "axis": "vm.min_free_kbytes",
         "mode": mode,
         "verdict": verdict,
         "inside": inside,
@@ -244,10 +248,47 @@ def test_the_score_counts_verdicts_beside_no_change() -> None:
         "not_predicted": 1,
         "quiet": 2,
         "quiet_inside": 1,
+        "judged": 6,
+        "hold": 2,
     }
     null = score.loc["no change"]
     assert (null["measurable"], null["predicted"], null["right"], null["wrong"]) == (5, 0, 0, 5)
     assert (null["quiet"], null["quiet_inside"]) == (2, 2)
+
+
+def test_a_pair_of_two_directions_counts_once() -> None:
+    """Of one plan; pairs of other values, or of another setting, are other pairs."""
+    titles = {
+        "A -> B: vm.x 1 -> 2": "vm.x",
+        "B -> A: vm.x 2 -> 1": "vm.x",
+        "A -> B: vm.x 1 -> 3": "vm.x",
+        "A -> B: vm.y 1 -> 2": "vm.y",
+    }
+    rows = pd.DataFrame({"pair": list(titles), "axis": list(titles.values()), "mode": "elastic"})
+    kept = each_pair_once(rows)["pair"].tolist()
+    assert kept == [title for title in titles if not title.startswith("B")]
+
+
+def test_the_slope_is_of_all_rows_in_half_widths() -> None:
+    """Twice the prediction in each row but the last, whose half-width of 10 gives it little say."""
+    rows = pd.DataFrame(
+        {
+            "metric": ["free pages", "free pages", "free pages", "drains", "drains"],
+            "predicted": [1.0, -2.0, 30.0, float("nan"), 0.0],
+            "change": [2.0, -4.0, 30.0, 5.0, 1.0],
+            "low": [1.0, -5.0, 20.0, 4.0, 0.0],
+            "high": [3.0, -3.0, 40.0, 6.0, 2.0],
+            "inside": [True, False, True, False, True],
+        }
+    )
+    rows.index = [0, 1, 0, 1, 0]  # as of tables put together
+    table = slope_table(rows).set_index("metric")
+    # in half-widths 1 -> 2, -2 -> -4, 3 -> 3: (2 + 8 + 9) / (1 + 4 + 9)
+    assert table.loc["free pages", "slope"] == pytest.approx(19 / 14)
+    assert table.loc["free pages", "low"] < 19 / 14 < table.loc["free pages", "high"]
+    assert table["rows"].to_dict() == {"free pages": 3, "drains": 1}
+    assert table["hold"].to_dict() == {"free pages": 2, "drains": 1}
+    assert math.isnan(table.loc["drains", "slope"])
 
 
 def test_the_command_takes_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

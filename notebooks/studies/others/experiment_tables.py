@@ -23,9 +23,12 @@ import pagealloc_model as pm
 from pagealloc_model.guests.experiment import (
     CHANGES_FILE,
     MODES,
+    NULL,
     RUNS_FILE,
     ExperimentResult,
+    each_pair_once,
     score_table,
+    slope_table,
 )
 from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
 from pagealloc_model.numbers.statistics import EFFECTS, WRONG
@@ -37,7 +40,12 @@ FOLDER = "experiments"
 CAUSES_FILE = "causes.csv"
 UNEXPLAINED = "unexplained"
 MATRIX = "matrix"
-SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet")
+ELASTIC = "elastic"
+SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet", "holds")
+RIGHT_SIZE = 0.8, 1.25
+"""Slopes of measured on predicted changes that pass for the right size."""
+FEWEST = 8
+"""Rows below which a quantity's slope is not counted."""
 
 
 def main(plan: str, directory: str) -> None:
@@ -133,17 +141,35 @@ def wrong_predictions(name: str = MATRIX, mode: str = "elastic") -> pd.DataFrame
 def score_lines() -> Iterator[str]:
     """A markdown table of how often predictions were right: of the matrix, and of all others.
 
-    A mode of reclaim that not all of them have has no row.
+    Elastic replays, which the commands take under pressure, beside the model that nothing changes.
     """
     others = [name for name in shipped_experiments() if name != MATRIX]
     parts = {MATRIX: [MATRIX], f"{len(others)} others": others}
-    scores = []
+    rows = []
     for words, names in parts.items():
-        score = score_table(pd.concat([shipped_experiment(name).changes for name in names]))
-        score = score[score["measurable"] == score["measurable"].max()]
-        scores.append(score.assign(of=words + ", " + score["model"]))
-    table = pd.concat(scores)
-    return markdown(["", *SCORES], ([row.of, *_score_cells(row)] for row in table.itertuples()))
+        changes = pd.concat([shipped_experiment(name).changes for name in names])
+        slopes = slope_table(each_pair_once(changes[changes["mode"] == ELASTIC]))
+        sizes = slopes.loc[slopes["rows"] >= FEWEST, "slope"].dropna()
+        right = f"{sizes.between(*RIGHT_SIZE).sum()} of {len(sizes)}"
+        for row in score_table(changes).itertuples():
+            if row.model in (ELASTIC, NULL):
+                size = right if row.model == ELASTIC else "NA"
+                rows.append([f"{words}, {row.model}", *_score_cells(row), size])
+    return markdown(["", *SCORES, "right size"], rows)
+
+
+def slope_lines() -> Iterator[str]:
+    """A markdown table: size of measured changes by predicted ones, by quantity, all plans."""
+    changes = pd.concat([shipped_experiment(name).changes for name in shipped_experiments()])
+    table = slope_table(each_pair_once(changes[changes["mode"] == ELASTIC]))
+    numbers = ("slope", "low", "high")
+    rows = (
+        [row["metric"], row["rows"], *(f"{row[name]:.2f}" for name in numbers), row["hold"]]
+        for row in table.dropna().to_dict("records")
+        if row["rows"] >= FEWEST
+    )
+    head = ("quantity", "rows", "slope", "slope_low", "slope_high", "holds")
+    return markdown(head, ([str(cell) for cell in row] for row in rows))
 
 
 def result_lines() -> Iterator[str]:
@@ -188,6 +214,7 @@ def _score_cells(row: Any) -> list[str]:
         _share(row.wrong, of),
         _share(row.not_predicted, of),
         _share(row.quiet_inside, row.quiet),
+        _share(row.hold, row.judged),
     ]
 
 
