@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured.contention import has_paravirtual_spinlocks
 from pagealloc_model.recording.proc.counts import KernelSymbols, read_kallsyms
 
 if TYPE_CHECKING:
@@ -201,3 +202,30 @@ def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
         callers = [name for name in names if not name.startswith(_WAITING + _TRACING)]
         waits[" < ".join(callers[:CALLERS])] += times
     return waits.most_common()
+
+
+_SLOW_PATHS = {
+    "__pv_queued_spin_lock_slowpath": True,
+    "native_queued_spin_lock_slowpath": False,
+    "queued_spin_lock_slowpath": False,
+}
+
+
+def recorded_spinlocks(recording: Recording) -> tuple[bool, str]:
+    """Whether spinlocks are the hybrid ones of paravirtual guests, and where that was read.
+
+    Call chains of contended spinlocks begin in the slow path of the one or the other. Without them
+    contention that shows on two CPUs is paravirtual (T8); what is then left open is assumed native.
+    """
+    trace, symbols = recording.trace, recording.kernel_symbols
+    table = trace.tables.get(EVENT, {})
+    if "callchain_start" in table and symbols is not None:
+        spans = zip(table["callchain_start"].tolist(), table["callchain_len"].tolist(), strict=True)
+        for start, length in spans:
+            for address in kernel_part(trace.callchains[start : start + length])[:2].tolist():
+                name = symbols.name_at(address)
+                if name in _SLOW_PATHS:
+                    return _SLOW_PATHS[name], f"read from a call chain that begins in {name}()"
+    if has_paravirtual_spinlocks(trace):
+        return True, "read from contention that shows on two CPUs (T8)"
+    return False, "assumed, as no event tells them from paravirtual ones"

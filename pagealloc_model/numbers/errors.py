@@ -15,7 +15,8 @@ from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of, zone_scope
-from pagealloc_model.measured.contention import OTHER, WAITING, has_paravirtual_spinlocks
+from pagealloc_model.measured.call_stacks import recorded_spinlocks
+from pagealloc_model.measured.contention import OTHER, WAITING
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.folios import fault_shares
 from pagealloc_model.measured.measured import Measured
@@ -214,7 +215,7 @@ def recorded_lock_model(recording: Recording) -> LockModel:
     return LockModel(
         costs=recorded_costs(recording),
         closed_loop=False,
-        unfair=has_paravirtual_spinlocks(recording.trace),
+        unfair=recorded_spinlocks(recording)[0],
     )
 
 

@@ -25,6 +25,7 @@ from pagealloc_model.measured.call_stacks import (
     call_stacks,
     is_of_this_boot,
     kernel_part,
+    recorded_spinlocks,
 )
 from pagealloc_model.show.flame_graph import folded, speedscope
 from tests.small_recordings import shipped_recording
@@ -198,3 +199,20 @@ def test_the_command_prints_and_writes(
     assert json.loads(file.read_text())["profiles"][0]["samples"]
     assert main(["stacks", str(recorded), "-o", "/"]) == 2
     assert "/: cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "is_hybrid", "read_from"),
+    [
+        ("build_stacks", True, "__pv_queued_spin_lock_slowpath"),
+        ("xfree", True, "contention that shows on two CPUs"),
+        ("highatomic_stock", False, "assumed"),
+    ],
+)
+def test_the_kind_of_spinlock_is_read_where_it_can_be(
+    name: str, is_hybrid: bool, read_from: str
+) -> None:
+    """The last one has four CPUs and no call chains."""
+    found, where = recorded_spinlocks(shipped_recording(name))
+    assert found == is_hybrid
+    assert read_from in where
