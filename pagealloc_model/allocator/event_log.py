@@ -119,3 +119,22 @@ def log_extfrag(
         m.log[row, 7] = fallback_order
         m.log[row, 8] = fallback_type
         m.log[row, 9] = owned
+
+
+@inner
+def log_list_free(m: at.Arrays, zone: int, list_cpu: int, order: int, is_taken: bool) -> None:
+    """Log a free to a CPU's lists where blocks are owned, and whether it took their pcp->lock."""
+    row = m.st[at.LOG_ROWS]
+    if row >= m.log.shape[0]:
+        m.st[at.LOG_DROPPED] += 1
+        return
+    for column in range(at.LOG_COLUMNS):
+        m.log[row, column] = 0
+    m.log[row, 0] = at.LOG_LIST_FREE
+    m.log[row, 1] = m.st[at.NOW]
+    m.log[row, 2] = zone
+    m.log[row, 3] = list_cpu
+    m.log[row, 4] = order
+    m.log[row, 6] = is_taken
+    m.log[row, at.LOG_RAN_ON] = m.st[at.EVENT_CPU]
+    m.st[at.LOG_ROWS] = row + 1

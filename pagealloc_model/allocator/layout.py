@@ -269,6 +269,7 @@ LOG_COLUMNS = LOG_RAN_ON + 1
 LOG_ZONE_LOCKED = 16
 LOG_PCPU_DRAIN = 17
 LOG_EXTFRAG = 18
+LOG_LIST_FREE = 19
 LOG_MARGIN = 1 << 16
 
 # Bits of the gfp word that the allocator's decisions read (S2.3); GFP_ATOMIC is 6.1's.
@@ -387,8 +388,7 @@ OPTION_RECOVER_LIMIT = OPTION_WORDS["recover_limit"]
 OPTION_RECORDED_LISTS = OPTION_WORDS["recorded_lists"]
 OPTION_CHUNK_SEARCH = OPTION_WORDS["chunk_search"]
 OPTION_CMA_FIRST = OPTION_WORDS["cma_first"]
-OPTION_REMOTE_BUSY = OPTION_WORDS["remote_busy"]
-OPTION_REMOTE_BUSY_PER_1000 = OPTION_WORDS["remote_busy_per_1000"]
+OPTION_REMOTE_FREE = OPTION_WORDS["remote_free"]
 OPTION_REMOTE_OVERFLOW = OPTION_WORDS["remote_overflow"]
 OPTION_REMOTE_COUNTS = OPTION_WORDS["remote_counts"]
 OPTION_PLAIN_FREES = OPTION_WORDS["plain_frees"]
@@ -407,7 +407,7 @@ FITS_HIGH, FITS_HIGH_MAX, FITS_ALWAYS = 0, 1, 2
 OWNS_MOVABLE_ONLY = 1
 LISTS_PER_TYPE = 1
 CHUNKS_SMALLEST = 1
-BUSY_TO_ZONE, BUSY_TO_LOCAL, BUSY_SPINS = 0, 1, 2
+REMOTE_FREE_IS_LOCKLESS = 2
 OWNER_DRAINS = 1
 PLAIN_STAYS_LOCAL = 1
 MERGES_AT_FREE = 1
@@ -418,8 +418,8 @@ TYPE_CHANGE_ENDS = 1
 FULL_DRAIN_ENDS = 1
 OFFLINE_KEEPS = 1
 
-# Scalars: where the regions begin, remote frees so far.
-OWNED_SETS, OWNERS, OWNED_BLOCKS, REMOTE_DRAWS = _ownership.each(4)
+# Scalars: where the regions begin.
+OWNED_SETS, OWNERS, OWNED_BLOCKS = _ownership.each(3)
 OWNERSHIP_SCALARS = _ownership.size
 """Words before the first region."""
 
@@ -432,7 +432,7 @@ _set = Region()
 SET_RECORDED = _set.words(LIST_WORDS)
 SET_PHASES = _set.words(PHASES * PHASE_STRIDE)
 BLOCKS_CLAIMED, BLOCKS_RECORDED, BLOCKS_RECOVERED, OWNERSHIPS_ENDED, REMOTE_FREES = _set.each(5)
-REMOTE_BUSY, LIST_SPLITS, LIST_MERGES, MERGE_ENTRIES, RECORDED_ENTRIES = _set.each(5)
+LIST_SPLITS, LIST_MERGES, MERGE_ENTRIES, RECORDED_ENTRIES = _set.each(4)
 OWNED_SET_STRIDE = _set.size
 
 # Owners: one word per pageblock, its owner's CPU number plus one or 0. Every free reads one, so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import free_one_page
+from pagealloc_model.allocator.event_log import log_list_free
 from pagealloc_model.allocator.layout import pcp_at
 from pagealloc_model.allocator.ownership import (
     count_owning,
@@ -27,25 +28,18 @@ from pagealloc_model.allocator.pcp import (
 from pagealloc_model.allocator.watermark import stop_balanced_kswapds
 from pagealloc_model.base.jit import cold, hot, inner
 
-SPREAD = 2654435761
-"""Odd and near 2^32 times the golden mean: multiples of it spread evenly modulo 2^32."""
-
 
 @inner
-def finds_lock_taken(m: at.Arrays) -> bool:
-    """Draw whether a remote free finds the owner's pcp->lock taken."""
-    base = m.st[at.OWNERSHIP]
-    number = m.st[base + at.REMOTE_DRAWS]
-    m.st[base + at.REMOTE_DRAWS] = number + 1
-    drawn = (number * SPREAD) & 0xFFFFFFFF
-    return (drawn * 1000) >> 32 < m.st[base + at.OPTION_REMOTE_BUSY_PER_1000]
+def is_lockless(m: at.Arrays) -> bool:
+    """Return whether frees into another CPU's blocks take no lock."""
+    return option(m, at.OPTION_REMOTE_FREE) == at.REMOTE_FREE_IS_LOCKLESS
 
 
 @inner
 def overflow_of_remote_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """nr_pcp_high() and nr_pcp_free(): count another CPU's free; pages to drain now, or -1."""
-    counts = option(m, at.OPTION_REMOTE_COUNTS) != 0
-    owner_drains = option(m, at.OPTION_REMOTE_OVERFLOW) == at.OWNER_DRAINS
+    counts = option(m, at.OPTION_REMOTE_COUNTS) != 0 and not is_lockless(m)
+    owner_drains = is_lockless(m) or option(m, at.OPTION_REMOTE_OVERFLOW) == at.OWNER_DRAINS
     if counts and not owner_drains:
         return overflow_of_free(m, pcp, zone, order)
     flush = count_free_of_page(m, pcp, order, counts)
@@ -64,35 +58,20 @@ def push_freed(m: at.Arrays, zone: int, receiver: int, pfn: int, order: int, is_
     return 3 * order + kind
 
 
-@cold
-def remote_receiver(m: at.Arrays, zone: int, cpu: int, owner: int, pfn: int) -> int:
-    """Return whose lists get another CPU's page; -1: it goes to the zone."""
-    is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
-    receiver = receiver_of(m, owner, is_plain, cpu)
-    if receiver != cpu:
-        count_owning(m, zone, at.REMOTE_FREES, 1)
-        if finds_lock_taken(m):
-            count_owning(m, zone, at.REMOTE_BUSY, 1)
-            way = option(m, at.OPTION_REMOTE_BUSY)
-            if way == at.BUSY_TO_ZONE:
-                return -1
-            if way == at.BUSY_TO_LOCAL:
-                return cpu
-    return receiver
-
-
 @hot
 def free_owned(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
     """__free_frozen_pages(): free a page to the lists of its block's owner, or the CPU's own."""
     owner = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER])
     receiver = cpu
     if owner >= 0 and owner != cpu:
-        receiver = remote_receiver(m, zone, cpu, owner, pfn)
-        if receiver < 0:
-            free_one_page(m, zone, cpu, pfn, order)
-            return
+        is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
+        receiver = receiver_of(m, owner, is_plain, cpu)
     pcp = pcp_at(m, zone, receiver)
-    lock_list_to_free(m, zone, pcp, in_batch)
+    if receiver != cpu:
+        count_owning(m, zone, at.REMOTE_FREES, 1)
+    if receiver == cpu or not is_lockless(m):
+        is_taken = lock_list_to_free(m, zone, pcp, in_batch)
+        log_list_free(m, zone, receiver, order, is_taken)
     index = push_freed(m, zone, receiver, pfn, order, receiver == owner)
     if receiver == cpu:
         remaining = overflow_of_free(m, pcp, zone, order)

@@ -78,16 +78,17 @@ def hold_drained(m: at.Arrays, cpu: int) -> None:
 
 
 @hot
-def lock_list_to_free(m: at.Arrays, zone: int, pcp: int, in_batch: bool) -> None:
-    """__free_frozen_pages() and free_unref_folios(): lock a pageset, if no batch holds it."""
+def lock_list_to_free(m: at.Arrays, zone: int, pcp: int, in_batch: bool) -> bool:
+    """__free_frozen_pages() and free_unref_folios(): lock a pageset; False if a batch holds it."""
     words = cpu_at(m, m.st[at.EVENT_CPU])
     if in_batch:
         m.st[words + at.CPU_BATCHED] += 1
         if m.st[words + at.CPU_BATCH_SET] == pcp and m.st[words + at.CPU_BATCHED] <= BATCH_MAX:
-            return
+            return False
         m.st[words + at.CPU_BATCH_SET] = pcp
         m.st[words + at.CPU_BATCHED] = 1
     lock_pageset(m, zone, pcp, at.PCP_LOCKS)
+    return True
 
 
 @inner

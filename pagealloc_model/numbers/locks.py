@@ -13,13 +13,20 @@ import pandas as pd
 from pagealloc_model.allocator.sites import MOVING, PERFORMED, SITES
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.measured import Measured, bin_start, measure
 from pagealloc_model.numbers.errors import recorded_lock_model, shows_contention
 from pagealloc_model.numbers.result_tables import comparison_table
 from pagealloc_model.numbers.statistics import relative
 from pagealloc_model.numbers.values import Quantity, paired
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
-from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times, with_spread
+from pagealloc_model.predicted.lock_times import (
+    LIST_PARTS,
+    LockModel,
+    LockTimes,
+    lock_times,
+    with_spread,
+)
 from pagealloc_model.predicted.replay import Replay, replay
 
 if TYPE_CHECKING:
@@ -84,6 +91,7 @@ def lock_policy_table(
 
 def _quantities(times: LockTimes) -> Iterator[Quantity]:
     frame, failed = times.acquisitions, times.trylocks.sum()
+    longest_spell = max(times.spells()["ns"], default=0)
     rows: list[tuple[str, str, float, str]] = []
     for row in times.longest_holds().itertuples():
         scope = " ".join(word for word in (row.site, row.cause) if word)
@@ -96,8 +104,12 @@ def _quantities(times: LockTimes) -> Iterator[Quantity]:
     rows += [
         ("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum(), ""),
         ("contended", "all", (frame["ahead"] > 0).sum(), ""),
+        ("waits", "all", (frame["wait_ns"] > 0).sum(), ""),
         ("time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms"),
+        ("p99 of waits", "all", _p99(frame["wait_ns"]) / 1e3, "us"),
         ("longest wait", "all", times.longest_starvation_ns / 1e3, "us"),
+        *_list_waits(times.list_waits),
+        ("longest spell without rescheduling", "all", longest_spell / 1e3, "us"),
         ("trylocks failed", "frees", failed["frees"], ""),
         ("trylocks failed", "allocations", failed["allocations"], ""),
         ("left by drains cut short", "all", failed["pages_left"], "pages"),
@@ -108,6 +120,23 @@ def _quantities(times: LockTimes) -> Iterator[Quantity]:
         yield Quantity(
             metric=metric, scope=scope, unit=unit, better=better, how="count", values=values
         )
+
+
+def _p99(waits_ns: pd.Series) -> float:
+    """ns, of those that waited; 0 if nobody did."""
+    waited = waits_ns[waits_ns > 0]
+    return float(waited.quantile(0.99)) if len(waited) else 0.0
+
+
+def _list_waits(waits: pd.DataFrame) -> Iterator[tuple[str, str, float, str]]:
+    """Waits at pcp->lock: of all, and of vmstat's worker, full drains and frees on their own."""
+    for part in ("all", *dict.fromkeys(LIST_PARTS.values())):
+        own = waits["wait_ns"] if part == "all" else waits.loc[waits["part"] == part, "wait_ns"]
+        if part == "all" or len(own):
+            yield "waits at pcp->lock", part, len(own), ""
+            yield "time waiting at pcp->lock", part, own.sum() / 1e6, "ms"
+            yield "p99 of waits at pcp->lock", part, _p99(own) / 1e3, "us"
+            yield "longest wait at pcp->lock", part, own.max() / 1e3 if len(own) else 0.0, "us"
 
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
@@ -130,11 +159,13 @@ class LockComparison:
             kernel's own calls or inferred from runs of events.
         predicted: the replay.
         times: its acquisitions with their times.
+        spinlocks: which the recorded machine has, and where that was read.
     """
 
     measured: Measured
     predicted: Replay
     times: LockTimes
+    spinlocks: str
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -218,6 +249,7 @@ class LockComparison:
         released = [f"others waited at {count} of zone->lock: {sites}"] if len(releases) else []
         return (
             f"measured acquisitions: {self.measured.boundaries}",
+            f"spinlocks: {self.spinlocks}",
             *((_DIRECT_FREE_NOTE,) if "direct_free" in self.measured.unseen_sites else ()),
             _EMPTY_NOTE,
             *self.measured.contention.notes,
@@ -239,11 +271,13 @@ def compare_locks(
     """
     predicted = predicted or replay(recording)
     model = model or recorded_lock_model(recording)
+    is_hybrid, read_from = recorded_spinlocks(recording)
     width = int(predicted.edges[1] - predicted.edges[0])
     return LockComparison(
         measured=measure(recording, bin_ns=width),
         predicted=predicted,
         times=lock_times(predicted, model),
+        spinlocks=f"{'paravirtual' if is_hybrid else 'native'}, {read_from}",
     )
 
 

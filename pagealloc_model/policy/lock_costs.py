@@ -86,6 +86,12 @@ class LockCosts:
         """Hold of a single page that goes to or comes from the buddy: one object, one insert."""
         return max(round(self.acquire.ns + self.object.ns + self.event.ns + self.insert.ns), 1)
 
+    @property
+    def list_page_ns(self) -> tuple[int, int]:
+        """Hold of a pcp->lock that moves one page: under the lock of the page before, or alone."""
+        more = round(self.insert.ns)
+        return more, max(round(self.acquire.ns) + more, 1)
+
     def times(self, factor: float) -> LockCosts:
         """All costs on a machine that is slower by a factor."""
         scaled = {cost.name: getattr(self, cost.name).times(factor) for cost in fields(self)}

@@ -86,21 +86,13 @@ class OwnershipOptions(metaclass=Given):
         False,
         source=f"S12.6 (7); {_RFC}: a reviewer noted the shift towards Movable over CMA",
     )
-    remote_busy: str = _free(
-        "a free that finds the owner's pcp->lock taken goes to the zone, to the list of the CPU "
-        "that frees, or waits",
-        "zone",
-        choices=("zone", "local", "spin"),
+    remote_free: str = _free(
+        "frees wait for pcp->lock, try it and else go to the zone, or, on another CPU than the "
+        "owner, take no lock",
+        "spin",
+        choices=("spin", "trylock", "lockless"),
         kernel_name="pcp->lock",
-        source="S12.6 (3); a later series on top: by trylock, else directly to the zone",
-    )
-    remote_busy_per_1000: int = _free(
-        "share of remote frees that find the owner's pcp->lock taken",
-        0,
-        unit="1/1000",
-        maximum=1000,
-        kernel_name="pcp->lock",
-        source="S12.6 (3): open; depends on timing, which the model does not know",
+        source="S12.9; the RFC waits, series on top of it try (April 2026) or use no lock (May)",
     )
     remote_overflow: str = _free(
         "a list that remote frees push above its limit is drained by the CPU that frees, or at the "
@@ -150,7 +142,7 @@ class OwnershipOptions(metaclass=Given):
         "ownership of a block ends once it is whole again, once it is drained, or with age",
         "whole",
         choices=("whole", "drained", "aged"),
-        source="S12.6 (2); a later series on top: merging to a whole block clears the owner",
+        source="S12.6 (2): open in the RFC; a later series on top: a merge clears the owner",
     )
     type_change: str = _life(
         "an owned block whose type changes among the three stays owned or not",

@@ -1,4 +1,4 @@
-"""Time at zone->lock: a replay's holds run through a queue of CPUs per lock, as tables (S11)."""
+"""Time at zone->lock and pcp->lock: holds run through a queue of CPUs per lock, as tables (S11)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import sites
 from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import named_sites
@@ -26,15 +27,19 @@ def _record(**fields: type) -> np.dtype:
     return np.dtype(list(fields.items()), align=True)
 
 
-REQUEST = _record(time_ns=I64, hold_ns=I64, list_lock=I32, pages=I32, lock=I16, role=I8)
+REQUEST = _record(
+    **{"time_ns": I64, "hold_ns": I64, "list_lock": I32, "pages": I32},
+    **{"lock": I16, "role": I8, "waits": I8, "keeps": I8},
+)
 """A step of a CPU, in its order: when it would arrive if nothing were contended, for how long
 it holds the lock, which pcp->lock it holds all the while (-1 for none), pages it moves, which
-zone->lock, and its part below."""
+zone->lock, its part below, whether it waits for pcp->lock rather than try it, and whether it goes
+on under the pcp->lock that the CPU's last free took (S4.11)."""
 
 REFILLS, DRAINS, GOES_ON, DECAYS, EMPTIES, ALLOCATES, FREES = 0, 1, 2, 3, 4, 5, 6
-"""Parts that a request plays at its list: refills and drains that try its lock; a drain's next
-batch, which tries it again; decay and full drains, which wait for it; allocations and frees that
-need the list only."""
+"""Parts that a request plays at its list: refills and drains; a drain's next batch, which takes the
+lock again; decay and full drains; allocations and frees that need the list only, and hold no other
+lock."""
 
 OUTCOME = _record(
     **{"arrival_ns": I64, "start_ns": I64, "hold_ns": I64, "list_wait_ns": I64},
@@ -53,24 +58,31 @@ CPU = _record(
     **{"parked_on": I32, "behind": I32, "status": I8},
 )
 """A CPU's progress: its next request and the end of them, when that arrives, by how much it is
-late, since when it waits for which pcp->lock (-1 for none), who queues behind it, and what it
-does."""
+late, since when it waits for which pcp->lock (-1 for none), who queues behind it at whichever lock,
+and what it does."""
 
 ARRIVING, QUEUED, PARKED, DONE = 0, 1, 2, 3
 
-LOCK = _record(release_ns=I64, head=I32, tail=I32, waiting=I32)
-"""A zone->lock: when its last holder lets go, and the queue of CPUs behind."""
+LOCK = _record(release_ns=I64, pending_ns=I64, head=I32, tail=I32, waiting=I32)
+"""A zone->lock: when its last holder lets go, the queue of CPUs behind, and since when the first of
+them has the pending bit set."""
 
-LIST_LOCK = _record(release_ns=I64, gone=I64, waiting=I32, is_waiting=I8)
-"""A pcp->lock: when it is let go, unless its holder still waits for zone->lock; CPUs that wait for
-it; and by how many pages the list is shorter than the requests have it, because trylocks failed."""
+LIST_LOCK = _record(
+    **{"release_ns": I64, "gone": I64, "head": I32, "tail": I32, "waiting": I32, "queued": I32},
+    **{"holder": I32, "is_waiting": I8},
+)
+"""A pcp->lock: when it is let go, unless its holder still waits for zone->lock; by how many pages
+the list is shorter than the requests have it, because trylocks failed; the queue of CPUs, how many
+wait (the one on its way to the lock included) and how many of them queue; who had it last, plus
+one."""
 
 SETTINGS = 5
 CLOSED_LOOP, UNFAIR, HANDOFF_NS, SINGLE_NS, LARGEST_FULL = 0, 1, 2, 3, 4
 """int64 settings: whether delays carry over to a CPU's later requests; whether who comes to a free
-lock may take it although others queue; time between a release and the next in the queue having the
-lock; hold of a request whose trylock failed, for a single page, or -1 to leave it as it is;
-most pages that one hold of a full drain moves."""
+lock may take it while the first of the queue has not set the pending bit; time between a release
+and the next in the queue having the lock, and for a pcp->lock to come from another CPU; hold of a
+request whose trylock failed, for a single page, or -1 to leave it as it is; most pages that one
+hold of a full drain moves."""
 
 NEVER = 1 << 62
 
@@ -119,26 +131,77 @@ def go_on(q: Queues, cpu: int, now: int, release: int) -> None:
 
 
 @inner
-def serve(q: Queues, cpu: int, now: int) -> None:
-    """Give a CPU the lock it asked for; those that slept on its pcp->lock arrive when it is let go.
+def _let_go_of_list(q: Queues, number: int, release: int) -> None:
+    """Let go of a pcp->lock at a time; the first of those that queue for it comes then."""
+    held = q.list_locks[number]
+    held["release_ns"] = release
+    held["is_waiting"] = 0
+    if held["queued"] > 0:
+        first = int(held["head"])
+        held["head"] = q.cpus[first]["behind"]
+        held["queued"] -= 1
+        q.cpus[first]["status"] = ARRIVING
+        q.cpus[first]["arrival_ns"] = release + q.settings[HANDOFF_NS]
 
-    They come after trylocks of that instant.
-    """
+
+@inner
+def _queue_for_list(q: Queues, cpu: int, number: int) -> None:
+    """Let a CPU spin on a pcp->lock, first come, first served."""
+    own, wanted = q.cpus[cpu], q.list_locks[number]
+    now = int(own["arrival_ns"])
+    own["parked_on"] = number
+    own["asked_ns"] = now
+    wanted["waiting"] += 1
+    if wanted["waiting"] == 1 and wanted["is_waiting"] == 0:
+        own["arrival_ns"] = max(int(wanted["release_ns"]), now) + q.settings[HANDOFF_NS]
+        return
+    own["status"] = PARKED
+    own["behind"] = -1
+    if wanted["queued"] > 0:
+        q.cpus[wanted["tail"]]["behind"] = cpu
+    else:
+        wanted["head"] = cpu
+    wanted["tail"] = cpu
+    wanted["queued"] += 1
+
+
+@inner
+def serve(q: Queues, cpu: int, now: int) -> None:
+    """Give a CPU the zone->lock it asked for; a pcp->lock that it holds goes with it."""
     number = int(q.cpus[cpu]["next"])
     request, outcome = q.requests[number], q.outcomes[number]
     release = now + outcome["hold_ns"]
     outcome["start_ns"] = now
     q.locks[request["lock"]]["release_ns"] = release
     if request["list_lock"] >= 0 and outcome["list_was_busy"] == 0:
-        held = q.list_locks[request["list_lock"]]
-        held["release_ns"] = release
-        held["is_waiting"] = 0
-        for other in range(len(q.cpus) if held["waiting"] > 0 else 0):
-            sleeper = q.cpus[other]
-            if sleeper["status"] == PARKED and sleeper["parked_on"] == request["list_lock"]:
-                sleeper["status"] = ARRIVING
-                sleeper["arrival_ns"] = release + 1
+        _let_go_of_list(q, int(request["list_lock"]), release)
     go_on(q, cpu, now, release)
+
+
+@inner
+def _visit_list(q: Queues, cpu: int) -> None:
+    """Let an allocation or a free hold its list alone; frees of one folio batch share the hold.
+
+    The batch has prepared its pages before it takes the lock (free_unref_folios()), so that what
+    passes between two of them is no part of the hold.
+    """
+    own = q.cpus[cpu]
+    number = int(own["next"])
+    now, request = int(own["arrival_ns"]), q.requests[number]
+    late = now - request["time_ns"]
+    release = now + q.outcomes[number]["hold_ns"]
+    while True:
+        outcome = q.outcomes[number]
+        outcome["arrival_ns"] = release - outcome["hold_ns"]
+        outcome["start_ns"] = outcome["arrival_ns"]
+        outcome["end"] = LISTED
+        if number + 1 == own["end"] or q.requests[number + 1]["keeps"] == 0:
+            break
+        number += 1
+        release += q.outcomes[number]["hold_ns"]
+    own["next"] = number
+    _let_go_of_list(q, int(request["list_lock"]), release)
+    go_on(q, cpu, q.requests[number]["time_ns"] + late, release)
 
 
 @inner
@@ -203,32 +266,27 @@ def _correct_drain(q: Queues, number: int) -> bool:
 
 @inner
 def _take_list(q: Queues, cpu: int, number: int) -> bool:
-    """Take the request's pcp->lock, sleepers before trylocks; true if zone->lock is needed now."""
+    """Take the request's pcp->lock, who waits before trylocks; true if zone->lock is needed now."""
     own, request = q.cpus[cpu], q.requests[number]
-    wanted = q.list_locks[request["list_lock"]]
-    now, role = int(own["arrival_ns"]), request["role"]
-    has_waited = own["parked_on"] >= 0
-    is_waiting = wanted["is_waiting"] != 0
-    if is_waiting or wanted["release_ns"] > now or (wanted["waiting"] > 0 and not has_waited):
-        if role not in (DECAYS, EMPTIES):
-            return _fail_trylock(q, cpu)
-        if not has_waited:
-            own["parked_on"] = request["list_lock"]
-            own["asked_ns"] = now
-            wanted["waiting"] += 1
-        if is_waiting:
-            own["status"] = PARKED
-        else:
-            own["arrival_ns"] = max(int(wanted["release_ns"]), now) + 1
-        return False
-    if role in (ALLOCATES, FREES):
-        _end_without_lock(q, cpu, LISTED)
-        return False
-    if has_waited:
+    wanted, outcome = q.list_locks[request["list_lock"]], q.outcomes[number]
+    now = int(own["arrival_ns"])
+    if own["parked_on"] >= 0:
         own["parked_on"] = -1
         wanted["waiting"] -= 1
-        q.outcomes[number]["list_wait_ns"] = now - own["asked_ns"]
+        outcome["list_wait_ns"] = now - own["asked_ns"]
+    elif wanted["is_waiting"] != 0 or wanted["release_ns"] > now or wanted["waiting"] > 0:
+        if not request["waits"]:
+            return _fail_trylock(q, cpu)
+        _queue_for_list(q, cpu, int(request["list_lock"]))
+        return False
+    if wanted["holder"] not in (0, cpu + 1):
+        outcome["hold_ns"] += q.settings[HANDOFF_NS]
+    wanted["holder"] = cpu + 1
+    if request["role"] in (ALLOCATES, FREES):
+        _visit_list(q, cpu)
+        return False
     if not _correct_drain(q, number):
+        _let_go_of_list(q, int(request["list_lock"]), now)
         _end_without_lock(q, cpu, NEEDLESS)
         return False
     wanted["is_waiting"] = 1
@@ -247,7 +305,8 @@ def _arrive(q: Queues, cpu: int) -> None:
     is_free = lock["release_ns"] <= now
     q.outcomes[number]["arrival_ns"] = now
     q.outcomes[number]["ahead"] = waiting + (0 if is_free else 1)
-    if is_free and (waiting == 0 or q.settings[UNFAIR]):
+    may_steal = q.settings[UNFAIR] != 0 and now < lock["pending_ns"]
+    if is_free and (waiting == 0 or may_steal):
         serve(q, cpu, now)
         return
     own["status"] = QUEUED
@@ -256,6 +315,7 @@ def _arrive(q: Queues, cpu: int) -> None:
         q.cpus[lock["tail"]]["behind"] = cpu
     else:
         lock["head"] = cpu
+        lock["pending_ns"] = now
     lock["tail"] = cpu
     lock["waiting"] += 1
 
@@ -264,8 +324,10 @@ def _arrive(q: Queues, cpu: int) -> None:
 def run_queues(q: Queues) -> None:
     """Let every CPU go through its requests.
 
-    A release hands the lock to the CPU that queues longest, `HANDOFF_NS` later. Until then the lock
-    is free to those who come along, where the lock is unfair.
+    A release hands the lock to the CPU that queues longest, `HANDOFF_NS` later. Where the lock is
+    unfair, those who come along may take it until that CPU has the pending bit set, which it sets
+    as it becomes the first of the queue: at once, or `HANDOFF_NS` after the one before it got the
+    lock (pv_wait_head_or_lock(), kernel/locking/qspinlock_paravirt.h).
     """
     while True:
         cpu, lock, arrival, handoff = -1, -1, NEVER, NEVER
@@ -285,6 +347,7 @@ def run_queues(q: Queues) -> None:
         first = int(q.locks[lock]["head"])
         q.locks[lock]["head"] = q.cpus[first]["behind"]
         q.locks[lock]["waiting"] -= 1
+        q.locks[lock]["pending_ns"] = handoff + q.settings[HANDOFF_NS]
         serve(q, first, handoff)
 
 
@@ -300,7 +363,7 @@ _ENDS_AT_EVENT = (at.SITE_REFILL, at.SITE_BUDDY_ALLOC)
 
 
 def _lock_requests(
-    log: np.ndarray, visits: np.ndarray, machine: Machine, hold_ns: np.ndarray
+    log: np.ndarray, visits: np.ndarray, machine: Machine, hold_ns: np.ndarray, model: LockModel
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The queue's input, CPU after CPU, with times as they are when nobody else comes.
 
@@ -320,9 +383,11 @@ def _lock_requests(
         holds["list_lock"][own] = log[own, 2] * machine.nr_cpus + log[own, 3]
         holds["role"][own] = role
     others["time_ns"], others["lock"] = visits["time_ns"], visits["zone"]
+    others["hold_ns"] = np.where(visits["keeps"], *model.costs.list_page_ns)
     others["pages"] = np.int32(1) << visits["order"].astype(np.int32)
-    others["list_lock"] = visits["zone"].astype(np.int32) * machine.nr_cpus + visits["cpu"]
+    others["list_lock"] = visits["zone"].astype(np.int32) * machine.nr_cpus + visits["list_cpu"]
     others["role"] = np.where(visits["frees"], FREES, ALLOCATES)
+    others["keeps"] = visits["keeps"]
     source = np.lexsort((time_ns, cpu))
     records, time_ns, cpu = together[source], time_ns[source], cpu[source]
     # batches after the first of one free's drain: its list, at its time (S4.7)
@@ -330,6 +395,8 @@ def _lock_requests(
     goes_on = drains[1:] & drains[:-1] & (time_ns[1:] == time_ns[:-1]) & (cpu[1:] == cpu[:-1])
     goes_on &= records["list_lock"][1:] == records["list_lock"][:-1]
     records["role"][1:][goes_on] = GOES_ON
+    waiting = [DECAYS, EMPTIES, *([DRAINS, FREES] if model.frees_wait else [])]
+    records["waits"] = np.isin(records["role"], waiting) & (records["list_lock"] >= 0)
     first = np.searchsorted(cpu, np.arange(machine.nr_cpus + 1))
     for begin, end in itertools.pairwise(first):
         # what one CPU does begins when what it did before is over
@@ -340,8 +407,15 @@ def _lock_requests(
 
 
 COSTLY_ORDER = 3
-VISIT = _record(time_ns=I64, cpu=I16, zone=I16, order=I8, frees=np.bool_)
-"""An allocation or a free that needs a CPU's own list of a zone only."""
+VISIT = _record(
+    **{"time_ns": I64, "cpu": I16, "list_cpu": I16, "zone": I16, "order": I8},
+    **{"frees": np.bool_, "keeps": np.bool_},
+)
+"""An allocation or a free that needs a CPU's list of a zone only; a free that `keeps` goes on under
+the pcp->lock of the one before, of the same folio batch (S4.11)."""
+
+FOLIO_BATCH = 31
+"""Most pages that a folio batch frees under one pcp->lock (PAGEVEC_SIZE)."""
 
 NO_VISITS = np.zeros(0, VISIT)
 
@@ -349,33 +423,64 @@ NO_VISITS = np.zeros(0, VISIT)
 def list_visits(
     log: np.ndarray, events: np.ndarray, places: np.ndarray, machine: Machine, policy: Policy
 ) -> np.ndarray:
-    """`VISIT` records in time order, from the first drain of another CPU's list on.
+    """`VISIT` records in time order, from the first that another CPU's list has on.
 
     Left out are pages that the model put nowhere or that served a request in single pages, and
-    events whose own CPU held zone->lock at their time: the log has these already.
+    events whose own CPU held zone->lock at their time: the log has these already. Where blocks are
+    owned, the log says to whose list each page was freed.
     """
-    holds = log[log[:, 0] < at.SITES]
-    remote = (holds[:, 0] == at.SITE_DRAIN_ALL) & (holds[:, 3] != holds[:, at.LOG_RAN_ON])
-    if not remote.any():
+    holds, listed = log[log[:, 0] < at.SITES], log[log[:, 0] == at.LOG_LIST_FREE]
+    others = np.concatenate([holds[holds[:, 0] == at.SITE_DRAIN_ALL], listed])
+    others = others[others[:, 3] != others[:, at.LOG_RAN_ON]]
+    if not len(others):
         return NO_VISITS
-    events = events[np.searchsorted(events["time_ns"], holds[remote, 1].min()) :]
+    first_ns = others[:, 1].min()
+    events = events[np.searchsorted(events["time_ns"], first_ns) :]
+    is_owning = policy.pageblock_ownership == "pcp_buddy"
     costly = COSTLY_ORDER if policy.costly_order is None else policy.costly_order
-    listed = np.isin(events["operation"], (at.FREE, at.ALLOC, at.HIDDEN_ALLOC))
-    events = events[listed & (events["order"] <= costly)]
+    wanted = (at.ALLOC, at.HIDDEN_ALLOC) if is_owning else (at.FREE, at.ALLOC, at.HIDDEN_ALLOC)
+    events = events[np.isin(events["operation"], wanted) & (events["order"] <= costly)]
     place = places[events["object"]]
     visits = np.zeros(len(events), VISIT)
     for name in ("time_ns", "cpu", "order"):
         visits[name] = events[name]
+    visits["list_cpu"] = visits["cpu"]
     visits["frees"] = events["operation"] == at.FREE
     visits["zone"] = -1
     for number, zone in enumerate(machine.zones):
         visits["zone"][(place >= zone.start_pfn) & (place < zone.end_pfn)] = number
+    visits["keeps"] = _in_one_batch(visits, events["bits"])
+    listed = listed[listed[:, 1] >= first_ns]
+    frees = np.zeros(len(listed), VISIT)
+    columns = {"time_ns": 1, "cpu": at.LOG_RAN_ON, "list_cpu": 3, "zone": 2, "order": 4}
+    for name, column in columns.items():
+        frees[name] = listed[:, column]
+    frees["frees"], frees["keeps"] = True, listed[:, 6] == 0
+    visits = np.concatenate([visits, frees])
+    visits = visits[np.argsort(visits["time_ns"], kind="stable")]
     took_the_lock = np.zeros(len(visits), bool)
     for cpu in np.unique(holds[:, at.LOG_RAN_ON]):
         own = np.flatnonzero(visits["cpu"] == cpu)
         times = holds[holds[:, at.LOG_RAN_ON] == cpu, 1]
         took_the_lock[own] = np.isin(visits["time_ns"][own], times)
     return visits[(visits["zone"] >= 0) & ~took_the_lock]
+
+
+def _in_one_batch(visits: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Frees that go on under the lock of the CPU's visit before, bool (S4.11)."""
+    source = np.argsort(visits["cpu"], kind="stable")
+    own, batched = visits[source], (bits[source] & at.FREED_IN_BATCH) != 0
+    batched &= own["frees"]
+    goes_on = np.zeros(len(own), bool)
+    goes_on[1:] = batched[1:] & batched[:-1]
+    for name in ("cpu", "zone"):
+        goes_on[1:] &= own[name][1:] == own[name][:-1]
+    begins = np.flatnonzero(~goes_on)
+    lengths = np.diff(np.append(begins, len(own)))
+    place = np.arange(len(own)) - np.repeat(begins, lengths)
+    keeps = np.zeros(len(own), bool)
+    keeps[source] = goes_on & (place % FOLIO_BATCH != 0)
+    return keeps
 
 
 WORK_COLUMNS = ("objects", "pages", "splits", "merges", "inserts", "scanned")
@@ -401,7 +506,8 @@ def _acquisitions_table(
 ) -> pd.DataFrame:
     """One row for each request that took zone->lock, see `LockTimes.acquisitions`."""
     logged = source < len(log)
-    holds = log[np.where(logged, source, 0)]
+    holds = np.zeros((len(source), *log.shape[1:]), log.dtype)
+    holds[logged] = log[source[logged]]
     site = named_sites(holds)
     if trylock_fails:
         takes = np.isin(records["role"], (REFILLS, ALLOCATES))
@@ -438,6 +544,26 @@ def _acquisitions_table(
     )
 
 
+def _list_waits_table(
+    records: np.ndarray, cpu: np.ndarray, outcomes: np.ndarray, machine: Machine
+) -> pd.DataFrame:
+    """One row for each request that waited for a pcp->lock, see `LockTimes.list_waits`."""
+    waited = np.flatnonzero(outcomes["list_wait_ns"] > 0)
+    own = records[waited]
+    names = np.array([zone.name for zone in machine.zones], object)
+    parts = np.array([LIST_PARTS[role] for role in range(len(LIST_PARTS))], object)
+    return pd.DataFrame(
+        {
+            "time_ns": own["time_ns"],
+            "zone": names[own["lock"]],
+            "cpu": cpu[waited],
+            "list_cpu": own["list_lock"] % machine.nr_cpus,
+            "part": parts[own["role"]],
+            "wait_ns": outcomes["list_wait_ns"][waited],
+        }
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LockModel:
     """Rules of time at the locks.
@@ -450,21 +576,38 @@ class LockModel:
         costs: of units of work.
         closed_loop: what a CPU does after a wait shifts by it; otherwise the CPU makes up for it in
             its next pause.
-        unfair: who comes to a free lock may take it although others queue, as with the hybrid lock
-            of paravirtual guests; otherwise first come, first served.
-        trylock_fails: who finds a list's pcp->lock taken by another CPU's drain moves one page
-            under zone->lock instead (S4.10), and a drain in batches stops (S4.7).
+        unfair: the hybrid lock of paravirtual guests: who comes to a free lock may take it although
+            others queue, until the first of these has set the pending bit; otherwise first come,
+            first served, as native queued spinlocks are. A virtual CPU that halts as it waits, and
+            takes long to wake, is not modelled.
+        trylock_fails: who finds a list's pcp->lock taken by another CPU moves one page under
+            zone->lock instead (S4.10), and a drain in batches stops (S4.7).
+        frees_wait: a free waits for a list's pcp->lock instead of trying it (S12.9).
     """
 
     costs: LockCosts = field(default_factory=LockCosts)
     closed_loop: bool = True
     unfair: bool = False
     trylock_fails: bool = True
+    frees_wait: bool = False
+
+    def of(self, policy: Policy) -> LockModel:
+        """The same with what a policy says of frees: those of pcp buddy wait unless told not to."""
+        options = policy.ownership or OwnershipOptions()
+        is_owning = policy.pageblock_ownership == "pcp_buddy"
+        return replace(self, frees_wait=is_owning and options.remote_free == "spin")
+
+
+LIST_PARTS = {
+    **{ALLOCATES: "allocation", REFILLS: "allocation", FREES: "free", DRAINS: "free"},
+    **{GOES_ON: "free", DECAYS: "decay", EMPTIES: "drain_all"},
+}
+"""Who takes a pcp->lock: decay is vmstat's worker, drain_all drain_all_pages()."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LockTimes:
-    """Every acquisition of zone->lock with its times.
+    """Every acquisition of zone->lock with its times, and every wait for a pcp->lock.
 
     Attributes:
         machine: names of zones.
@@ -473,6 +616,8 @@ class LockTimes:
             objects, pages, splits, merges, inserts, scanned, arrival_ns, start_ns, hold_ns,
             wait_ns, list_wait_ns (for pcp->lock, before), ahead (CPUs that held or awaited the
             lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
+        list_waits: time_ns (as recorded), zone, cpu, list_cpu, part (one of `LIST_PARTS`), wait_ns;
+            one row for each wait at a list's pcp->lock.
         log: int64, shape (rows, LOG_COLUMNS): the holds it was made from.
         visits: `VISIT` records: events that tried the locks of lists besides.
         trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed;
@@ -484,6 +629,7 @@ class LockTimes:
     machine: Machine
     model: LockModel
     acquisitions: pd.DataFrame
+    list_waits: pd.DataFrame
     log: np.ndarray
     visits: np.ndarray
     trylocks: pd.DataFrame
@@ -515,10 +661,12 @@ class LockTimes:
         """Spells without a pause: cpu, time_ns (as recorded) and ns; of some sites' or of all.
 
         Acquisitions stand CPU by CPU; a spell goes on where one arrives as the last is released.
+        Waits for the list's pcp->lock before are part of it.
         """
         frame = self.acquisitions
         inside = frame["site"].isin(sites).to_numpy() if sites else np.ones(len(frame), bool)
-        cpu, arrival = frame["cpu"].to_numpy(), frame["arrival_ns"].to_numpy()
+        cpu = frame["cpu"].to_numpy()
+        arrival = (frame["arrival_ns"] - frame["list_wait_ns"]).to_numpy()
         release = (frame["start_ns"] + frame["hold_ns"]).to_numpy()
         is_new = (cpu[1:] != cpu[:-1]) | (arrival[1:] > release[:-1]) | (inside[1:] != inside[:-1])
         starts = np.flatnonzero(np.append(True, is_new)[: len(frame)])
@@ -557,9 +705,9 @@ class LockTimes:
 
 def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
     """Let a replay's acquisitions of zone->lock take time, by default at assumed costs."""
-    events = replay.demand.events
-    visits = list_visits(replay.log, events, replay.places, replay.machine, replay.policy)
-    return queued(replay.log, replay.machine, model or LockModel(), visits)
+    events, policy = replay.demand.events, replay.policy
+    visits = list_visits(replay.log, events, replay.places, replay.machine, policy)
+    return queued(replay.log, replay.machine, (model or LockModel()).of(policy), visits)
 
 
 def queued(
@@ -568,7 +716,7 @@ def queued(
     """The same from a log of transactions, int64, shape (rows, LOG_COLUMNS), in time order."""
     log = log[log[:, 0] < at.SITES]
     hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
-    records, source, first = _lock_requests(log, visits, machine, hold)
+    records, source, first = _lock_requests(log, visits, machine, hold, model)
     role, pages = records["role"], records["pages"]
     outcomes = np.zeros(len(records), OUTCOME)
     outcomes["hold_ns"], outcomes["pages"] = records["hold_ns"], pages
@@ -611,6 +759,7 @@ def queued(
         acquisitions=_acquisitions_table(
             log, records[served], source[served], cpu[served], taken, machine, trylock_fails=fails
         ),
+        list_waits=_list_waits_table(records, cpu, outcomes, machine),
         log=log,
         visits=visits,
         trylocks=pd.DataFrame({"cpu": np.arange(machine.nr_cpus), **columns}),
@@ -643,6 +792,10 @@ def with_spread(
             "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
             "trylocks failed": float(times.trylocks[["frees", "allocations"]].sum().sum()),
             "longest wait (us)": times.longest_starvation_ns / 1e3,
+            "time waiting for pcp->lock (ms)": float(times.list_waits["wait_ns"].sum()) / 1e6,
+            "longest wait for pcp->lock (us)": times.list_waits["wait_ns"].max() / 1e3
+            if len(times.list_waits)
+            else 0.0,
             "longest spell of waits and holds (us)": spell_ns / 1e3,
         }
         for row in times.by_site.itertuples():

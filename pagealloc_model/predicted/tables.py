@@ -52,7 +52,6 @@ OWNERSHIP_COLUMNS = {
     "blocks_recovered": at.BLOCKS_RECOVERED,
     "ownerships_ended": at.OWNERSHIPS_ENDED,
     "remote_frees": at.REMOTE_FREES,
-    "remote_busy": at.REMOTE_BUSY,
     "list_splits": at.LIST_SPLITS,
     "list_merges": at.LIST_MERGES,
     "merge_entries": at.MERGE_ENTRIES,

@@ -114,7 +114,6 @@ OWNERSHIP = {
     "recovered": at.BLOCKS_RECOVERED,
     "ended": at.OWNERSHIPS_ENDED,
     "remote_frees": at.REMOTE_FREES,
-    "busy_frees": at.REMOTE_BUSY,
     "splits": at.LIST_SPLITS,
     "merges": at.LIST_MERGES,
     "merge_looks": at.MERGE_ENTRIES,
@@ -472,7 +471,8 @@ class ModelDriver:
 
     def _keep_log(self) -> None:
         assert self.state.st[at.LOG_DROPPED] == 0
-        self.rows = self.state.log[: int(self.state.st[at.LOG_ROWS])].copy()
+        rows = self.state.log[: int(self.state.st[at.LOG_ROWS])]
+        self.rows = rows[rows[:, 0] != at.LOG_LIST_FREE]
         holds = self.rows[self.rows[:, 0] < at.SITES]
         cpus = np.where(holds[:, 0] == at.SITE_DRAIN_COMMIT, holds[:, at.LOG_RAN_ON], holds[:, 3])
         np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)

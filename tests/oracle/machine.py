@@ -104,15 +104,6 @@ def draw(seed: int, key: int, purpose: Purpose, number: int) -> int:
     return mixed(mixed(mixed(seed + key) + purpose) + number) % 1000
 
 
-SPREADER = 2654435761  # spreads numbers over 32-bit words
-
-
-def is_drawn(number: int, per_1000: int) -> bool:
-    """Whether the draw of a number is among so many of 1000."""
-    word = number * SPREADER % (1 << 32)
-    return word * 1000 >> 32 < per_1000
-
-
 Event = tuple[str | int | bool, ...]
 """One of
 ("zone_locked", pfn, order, migratetype): a page left the list of a type by smallest fit        T4

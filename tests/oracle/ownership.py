@@ -38,7 +38,6 @@ class OwnershipCount:
     recovered: int = 0  # blocks taken off one by a refill
     ended: int = 0  # ownerships ended
     remote_frees: int = 0  # frees routed to another CPU's lists
-    busy_frees: int = 0  # those that found them locked
     lock_acquisitions: int = 0  # of pcp->lock, to allocate or to free
     lock_drain_holds: int = 0  # of pcp->lock, to drain only
     lock_handovers: int = 0  # of both, those after another CPU's
@@ -57,11 +56,6 @@ class OwnershipCounters:
 
     def of(self, zone: int) -> OwnershipCount:
         return self._counts[zone, self._this_cpu.number]
-
-    @property
-    def remote_frees(self) -> int:
-        """Frees to other CPUs' lists, of all CPUs and zones."""
-        return sum(count.remote_frees for count in self._counts.values())
 
     def clear(self) -> None:
         self._counts.clear()

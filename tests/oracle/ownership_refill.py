@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.oracle.fallback import Fallback
-from tests.oracle.machine import is_drawn
 from tests.oracle.ownership import MergingLists, OwnedPageblocks
 from tests.oracle.request import Attempt, Request
 from tests.oracle.zone import Zone
@@ -218,27 +217,18 @@ class OwningZone(Zone):
         What overflows is drained (S4.6, S12.6).
         """
         target = self._target(cpu, pfn)
-        if target != cpu:
-            counts, number = (
-                self.ownership_counters.of(self.index),
-                self.ownership_counters.remote_frees,
-            )
-            counts.remote_frees += 1
-            is_busy = is_drawn(number, self.options.remote_busy_per_1000)
-            counts.busy_frees += is_busy
-            if is_busy and self.options.remote_busy == "zone":
-                self.buddy.free_one_page(pfn, order)
-                return
-            if is_busy and self.options.remote_busy == "local":
-                target = cpu
-        self.list_locks.take_to_free(self.index, target, batched=batched)
         lists, is_remote = self.lists[target], target != cpu
+        is_lockless = is_remote and self.options.remote_free == "lockless"
+        self.ownership_counters.of(self.index).remote_frees += is_remote
+        if not is_lockless:
+            self.list_locks.take_to_free(self.index, target, batched=batched)
         index = lists.pcp.layout.index(order, migratetype)
         to_free = lists.pcp.note_free(
             index,
             pfn,
-            counts=not is_remote or self.options.remote_counts,
-            may_drain=not is_remote or self.options.remote_overflow == "freer",
+            counts=not is_remote or (self.options.remote_counts and not is_lockless),
+            may_drain=not is_remote
+            or (self.options.remote_overflow == "freer" and not is_lockless),
         )
         if self.owned_blocks.owner_of(pfn) == target:
             lists.mergeable.add(pfn)

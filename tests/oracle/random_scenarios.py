@@ -310,7 +310,6 @@ OWNING_PRESETS = tuple(name for name, rules in RULES.items() if rules.free_lists
 """Kernels that ownership can be added to."""
 
 NUMBERS = {
-    "remote_busy_per_1000": (100, 500, 1000),
     "claims_up_to_order": (10, 10, 0, 3),
     "recorded_cap": (0, 0, 1, 3),
     "recover_limit": (0, 0, 1, 2),
@@ -361,7 +360,7 @@ def random_ownership_scenario(number: int, presets: Sequence[str] = OWNING_PRESE
 
 
 OPTIONS = (
-    *("fit_test", "ownership_ends", "remote_busy", "remote_busy_per_1000", "remote_overflow"),
+    *("fit_test", "ownership_ends", "remote_free", "remote_overflow"),
     *("remote_counts", "plain_frees", "owning_types", "claims_up_to_order", "type_change"),
     *("offline_owner", "merges_at", "full_drain", "recorded_cap", "recorded_lists"),
     *("pressure_claims", "recover_limit", "fragments", "chunk_search", "drain_from", "cma_first"),

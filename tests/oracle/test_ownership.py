@@ -9,7 +9,7 @@ import pytest
 
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.machine import OracleMachine, is_drawn
+from tests.oracle.machine import OracleMachine
 from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount, PhaseCount
 from tests.oracle.ownership_refill import OwningZone
 from tests.oracle.scenarios import KERNEL, asked, events_named, one_zone, oracle
@@ -80,14 +80,6 @@ def owners(target: Oracle) -> dict[int, int]:
 def holds(target: Oracle) -> list[tuple[object, ...]]:
     """(site, cause, objects) of every hold so far."""
     return [event[1:] for event in events_named(target, "hold")]
-
-
-def test_draws() -> None:
-    """Numbers 0, 1 and 2 give words 0, 2654435761 and 1013904226, of 4294967296: 0, 618, 236."""
-    assert [is_drawn(number, 237) for number in range(3)] == [True, False, True]
-    assert [is_drawn(number, 236) for number in range(3)] == [True, False, False]
-    assert not is_drawn(0, 0)
-    assert 290 <= sum(is_drawn(number, 300) for number in range(1000)) <= 310
 
 
 @pytest.mark.parametrize(

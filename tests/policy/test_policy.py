@@ -162,7 +162,7 @@ def test_a_field_that_is_given_twice_is_refused() -> None:
         ("ownership=high", "no field 'ownership'"),
         ("ownership.fit=high", "no field 'ownership.fit'"),
         ("ownership.fit_test=3", "ownership.fit_test=3: use one of high, high_max, always"),
-        ("ownership.remote_busy_per_1000=1001", "outside 0 to 1000"),
+        ("ownership.remote_free=zone", "use one of spin, trylock, lockless"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(word: str, complaint: str) -> None:

@@ -55,7 +55,7 @@ def hold(
 
 def run(*rows: list[int], model: LockModel = MODEL, visits: np.ndarray = NO_VISITS) -> LockTimes:
     """The rows in time order through the queue."""
-    log = np.array(sorted(rows, key=lambda row: row[1]), np.int64)
+    log = np.array(sorted(rows, key=lambda row: row[1]), np.int64).reshape(-1, at.LOG_COLUMNS)
     return queued(log, machine(), model, visits)
 
 
@@ -90,14 +90,31 @@ def test_a_delay_shifts_what_follows_in_a_closed_loop_only() -> None:
     assert closed.delay_ns.tolist() == [0, 900, 0]
 
 
-def test_an_unfair_lock_goes_to_who_comes_while_it_is_free() -> None:
-    """Handed over 100 ns after its release at 1100; CPU 2 comes at 1150."""
-    slow = replace(PER_OBJECT, handoff=Cost(ns=100, low_ns=100, high_ns=100))
+SLOW = replace(PER_OBJECT, handoff=Cost(ns=100, low_ns=100, high_ns=100))
+"""The same where 100 ns pass from a release until the next in the queue has the lock."""
+
+
+def test_nobody_steals_a_lock_from_who_has_set_the_pending_bit() -> None:
+    """CPU 1 queues from 200 on, alone; CPU 2 comes at 1150, in the hand-over after 1100."""
     rows = (hold(100, 0, 100), hold(200, 1, 10), hold(1150, 2, 10))
-    fair = run(*rows, model=replace(MODEL, costs=slow))
-    unfair = run(*rows, model=replace(MODEL, costs=slow, unfair=True))
-    assert column(fair, "start_ns") == [100, 1200, 1400]
-    assert column(unfair, "start_ns") == [100, 1350, 1150]
+    for unfair in (False, True):
+        times = run(*rows, model=replace(MODEL, costs=SLOW, unfair=unfair))
+        assert column(times, "start_ns") == [100, 1200, 1400]
+
+
+def test_an_unfair_lock_is_stolen_before_the_next_in_the_queue_is_ready() -> None:
+    """CPU 1 has the lock from 1200 to 1210; CPU 2, next in the queue, sets the bit at 1300.
+
+    CPU 0 comes back at 1220 and steals it until 1230; at 1320 it cannot again.
+    """
+    rows = (
+        *(hold(100, 0, 100), hold(200, 1, 1), hold(210, 2, 20)),
+        *(hold(1220, 0, 1), hold(1320, 0, 1)),
+    )
+    fair = run(*rows, model=replace(MODEL, costs=SLOW))
+    unfair = run(*rows, model=replace(MODEL, costs=SLOW, unfair=True))
+    assert column(fair, "start_ns") == [100, 1610, 1710, 1200, 1310]
+    assert column(unfair, "start_ns") == [100, 1220, 1630, 1200, 1330]
 
 
 def test_a_remote_drain_waits_for_the_list_and_makes_trylocks_fail() -> None:
@@ -108,7 +125,7 @@ def test_a_remote_drain_waits_for_the_list_and_makes_trylocks_fail() -> None:
         hold(1500, 0, 60, at.SITE_DRAIN_COMMIT),
     )
     times = run(*rows)
-    assert column(times, "start_ns") == [500, 2001, 1001]
+    assert column(times, "start_ns") == [500, 2000, 1000]
     assert column(times, "list_was_busy") == [False, True, False]
     assert column(times, "hold_ns") == [500, 10, 1000]
     kept = run(*rows, model=replace(MODEL, trylock_fails=False))
@@ -118,7 +135,8 @@ def test_a_remote_drain_waits_for_the_list_and_makes_trylocks_fail() -> None:
 def frees(cpu: int, *times_ns: int) -> np.ndarray:
     """Frees that the CPU's list takes."""
     visits = np.zeros(len(times_ns), VISIT)
-    visits["time_ns"], visits["cpu"], visits["frees"] = times_ns, cpu, True
+    visits["time_ns"], visits["cpu"], visits["list_cpu"] = times_ns, cpu, cpu
+    visits["frees"] = True
     return visits
 
 
@@ -146,9 +164,9 @@ def test_a_drain_in_batches_stops_for_who_waits_for_the_list() -> None:
     """CPU 1 comes while CPU 0 drains its first batch of three: two stay on the list."""
     batches = [hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)]
     times = run(*batches, hold(150, 1, 20, at.SITE_DRAIN_ALL, of=0))
-    assert column(times, "start_ns") == [100, 201]
+    assert column(times, "start_ns") == [100, 200]
     assert column(times, "pages") == [10, 20]
-    assert column(times, "list_wait_ns") == [0, 51]
+    assert column(times, "list_wait_ns") == [0, 50]
     assert times.trylocks.loc[0, ["drains_cut_short", "pages_left"]].tolist() == [1, 20]
 
 
@@ -167,9 +185,62 @@ def test_a_full_drain_takes_what_a_drain_left() -> None:
 def test_decay_waits_for_its_list() -> None:
     """It does not try: CPU 1 lets go of CPU 0's list at 1100."""
     times = run(hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0), hold(300, 0, 5, at.SITE_DRAIN_DECAY))
-    assert column(times, "start_ns") == [1101, 100]
-    assert column(times, "list_wait_ns") == [801, 0]
+    assert column(times, "start_ns") == [1100, 100]
+    assert column(times, "list_wait_ns") == [800, 0]
     assert times.trylocks["frees"].sum() == 0
+
+
+VISITED = replace(MODEL, costs=replace(PER_OBJECT, acquire=Cost(ns=60, low_ns=60, high_ns=60)))
+"""A page alone holds a list for 60 ns, another one under the same lock for no time."""
+
+
+def remote_frees(cpu: int, *times_ns: int, keeps: bool = False) -> np.ndarray:
+    """Frees by a CPU to the list of CPU 0; those after the first may go on under its lock."""
+    visits = frees(cpu, *times_ns)
+    visits["list_cpu"] = 0
+    visits["keeps"][1:] = keeps
+    return visits
+
+
+def test_frees_wait_for_the_list_of_another_cpu_in_turn() -> None:
+    """CPU 0 holds its list from 100 to 160; CPUs 1 and 2 come at 130 and 120, and wait."""
+    visits = np.concatenate([remote_frees(1, 130), remote_frees(2, 120), frees(0, 100)])
+    times = run(model=replace(VISITED, frees_wait=True), visits=np.sort(visits, order="time_ns"))
+    waits = times.list_waits.set_index("cpu")
+    assert waits["wait_ns"].to_dict() == {2: 40, 1: 90}
+    assert waits["part"].tolist() == ["free", "free"]
+    assert len(times.acquisitions) == 0
+
+
+def test_frees_that_try_go_to_the_zone_and_an_allocation_always_tries() -> None:
+    """CPU 1 frees to CPU 0's list at 100; CPU 0 comes at 120, CPU 2 frees to it at 130."""
+    own = frees(0, 120)
+    own["frees"] = False
+    visits = np.concatenate([remote_frees(1, 100), own, remote_frees(2, 130)])
+    spin = run(model=replace(VISITED, frees_wait=True), visits=visits)
+    assert spin.acquisitions["site"].tolist() == ["buddy_alloc"]
+    assert spin.list_waits["wait_ns"].tolist() == [30]
+    tried = run(model=VISITED, visits=visits)
+    assert tried.acquisitions["site"].tolist() == ["buddy_alloc", "direct_free"]
+    assert len(tried.list_waits) == 0
+
+
+def test_a_folio_batch_keeps_the_list() -> None:
+    """Three pages hold the list of CPU 0 for 60, 10 and 10 ns, from 100 on; CPU 2 comes at 170."""
+    costs = replace(VISITED.costs, insert=Cost(ns=10, low_ns=10, high_ns=10))
+    kept = np.concatenate([remote_frees(1, 100, 150, 400, keeps=True), remote_frees(2, 170)])
+    visits = np.sort(kept, order="time_ns")
+    times = run(model=replace(VISITED, costs=costs, frees_wait=True), visits=visits)
+    assert times.list_waits[["cpu", "wait_ns"]].to_numpy().tolist() == [[2, 20]]
+
+
+def test_a_wait_for_the_zone_lengthens_the_hold_of_the_list() -> None:
+    """CPU 0 refills from 200 on but has zone->lock at 1100 only; CPU 1 waits until 1300."""
+    rows = (hold(100, 2, 100), hold(400, 0, 20, at.SITE_REFILL))
+    model = replace(VISITED, costs=PER_OBJECT, frees_wait=True)
+    times = run(*rows, model=model, visits=remote_frees(1, 250))
+    assert column(times, "start_ns") == [1100, 100]
+    assert times.list_waits["wait_ns"].tolist() == [1050]
 
 
 def test_holds_of_one_event_follow_each_other() -> None:
