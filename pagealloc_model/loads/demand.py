@@ -104,6 +104,7 @@ class Demand:
         lines: assumptions, one line each.
         kswapd_recorded: kswapd's runs are events, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it runs for.
+        set_up: from and to, ns, of spans that only make memory ready: nothing in them is counted.
     """
 
     name: str
@@ -117,6 +118,14 @@ class Demand:
     seed: int = 0
     kswapd_recorded: bool = False
     direct_reclaim_recorded: bool = False
+    set_up: tuple[tuple[int, int], ...] = ()
+
+    def is_counted(self, times: np.ndarray) -> np.ndarray:
+        """Which times, int64, lie in no span of set-up: bool, of the same shape."""
+        counted = np.ones(len(times), bool)
+        for begin, end in self.set_up:
+            counted &= (times < begin) | (times >= end)
+        return counted
 
     @cached_property
     def events(self) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.allocator.state import (
     State,
@@ -198,7 +200,8 @@ class Run(Tables):
 
     Attributes:
         samples: counters at each sample.
-        log: int64, shape (transactions, LOG_COLUMNS): every hold of zone->lock, if they were kept.
+        log: int64, shape (transactions, LOG_COLUMNS): every hold of zone->lock outside the demand's
+            set-up, if they were kept.
         places: int32 by object, where the model put it, -1 where nowhere.
         fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
         events: how many were taken.
@@ -251,7 +254,7 @@ class Run(Tables):
 
     def lock_times(self, model: LockModel | None = None) -> LockTimes:
         """The holds with their times; of a run that kept them."""
-        return queued(self.log, self.machine, model or LockModel(), self.visits)
+        return queued(self.log, self.machine, (model or LockModel()).of(self.policy), self.visits)
 
     @cached_property
     def counts(self) -> pd.DataFrame:
@@ -305,6 +308,18 @@ class Run(Tables):
             },
             index=pd.Index(self.samples.time_ns, name="time_ns"),
         )
+
+
+def forget_counts(state: State) -> None:
+    """Begin anew to count holds of zone->lock and pcp->lock, fallbacks and what ownership does."""
+    for zone, cpu in np.ndindex(len(state.machine.zones), state.machine.nr_cpus):
+        words = state.pcp_region(zone, cpu)
+        words[at.PCP_LOCKS : at.PCP_LOCKS + len(tables.LOCK_COLUMNS)] = 0
+        words[at.PCP_SITES : at.PCP_SITES + at.SITES * at.SITE_WORDS] = 0
+    state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)] = 0
+    state.st[[at.REFILL_PROBES, at.REFILL_PROBES_MOST]] = 0
+    if state.st[at.OWNERSHIP]:
+        set_words(state)[..., at.SET_PHASES :] = 0
 
 
 def run(
@@ -374,6 +389,7 @@ def run(
     beside: dict[int, tuple[np.ndarray, Any]] = {}
 
     def keep(rows: np.ndarray) -> None:
+        rows = rows[demand.is_counted(rows[:, 1])]
         sizes.add(rows)
         if keep_holds:
             logs.append(rows.copy())
@@ -394,7 +410,7 @@ def run(
         beside[time_ns] = (np.array(own, np.int64), seen)
 
     instants, done, step = list(at_ns), 0, max(demand.count // SAMPLES, 1)
-    due = step
+    due, set_up_end = step, demand.set_up[0][1] if demand.set_up else None
     for events in demand.parts():
         if at_ns and not instants:
             break
@@ -406,6 +422,13 @@ def run(
             elif times[-1] >= instants[0]:
                 stop = int(np.searchsorted(times, instants[0]))
                 goal, until = (stop, instants[0]) if stop <= goal else (goal, -1)
+            if set_up_end is not None:
+                ready = int(np.searchsorted(times, set_up_end))
+                if position < ready:
+                    goal, until = min(goal, ready), -1
+                else:
+                    forget_counts(state)
+                    set_up_end = None
             runner.take(events, position, goal, until)
             done += goal - position
             position = goal

@@ -313,6 +313,13 @@ def scaled_up(
             yield background
         yield from copied.parts()
 
+    begin_ns, end_ns = copied.span_ns
+    length_ns = end_ns - begin_ns + 2 * SETTLING_NS
+    set_up = [(first_ns, begin_ns)]
+    set_up += [
+        (end_ns + number * length_ns, begin_ns + (number + 1) * length_ns)
+        for number in range(rounds - 1)
+    ]
     in_round = copies * (len(copied.births) + len(events)) + len(kswapd)
     between = copies * len(copied.last_frees)
     again = f", {rounds} times over" if rounds > 1 else ""
@@ -326,6 +333,7 @@ def scaled_up(
         seed=seed,
         kswapd_recorded=demand.kswapd_recorded,
         direct_reclaim_recorded=demand.direct_reclaim_recorded,
+        set_up=tuple(set_up),
         lines=(
             f"{count_of(copies, 'copy', 'copies')} of {count_of(len(cpus), 'stream')} of "
             f"{recording.name} on {count_of(nr_cpus, 'CPU')}, "

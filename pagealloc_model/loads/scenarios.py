@@ -178,9 +178,15 @@ def boot(
 
 
 def purgers(
-    machine: Machine, *, purging_cpus: int = 1, pages: int = 4096, rounds: int = 8, seed: int = 0
+    machine: Machine,
+    *,
+    purging_cpus: int = 1,
+    pages: int = 4096,
+    rounds: int = 8,
+    touch_ns: int = TOUCH_NS,
+    seed: int = 0,
 ) -> Demand:
-    """Many CPUs allocate; a few others free what they allocated, as purger threads do."""
+    """Many CPUs allocate, a page each `touch_ns`; a few others free these, as purger threads do."""
     allocators = machine.nr_cpus - purging_cpus
     if purging_cpus < 1 or allocators < 1:
         raise UsageError(
@@ -192,10 +198,10 @@ def purgers(
     mappings = []
     for number in range(rounds):
         for cpu in range(allocators):
-            touched = FIRST_NS + number * pages * TOUCH_NS + int(rng.integers(0, MILLISECOND))
+            touched = FIRST_NS + number * pages * touch_ns + int(rng.integers(0, MILLISECOND))
             purger = cpu % purging_cpus
-            freed = max(touched + pages * TOUCH_NS, free_at[purger])
-            mappings.append(Mapping(pages, touched, cpu, freed, allocators + purger))
+            freed = max(touched + pages * touch_ns, free_at[purger])
+            mappings.append(Mapping(pages, touched, cpu, freed, allocators + purger, touch_ns))
             free_at[purger] = mappings[-1].end_ns
     line = (
         f"{count_of(allocators, 'CPU allocates', 'CPUs allocate')} {count_of(pages, 'page')} "

@@ -45,6 +45,18 @@ def test_a_stream_replays_as_its_events_in_memory(
     pd.testing.assert_frame_equal(run.transactions, counted)
 
 
+@pytest.mark.parametrize("policy", [None, pm.Policy(pageblock_ownership="pcp_buddy")])
+def test_set_up_is_not_counted(recording: pm.Recording, policy: pm.Policy | None) -> None:
+    """Neither in the holds nor in the counters."""
+    demand = pm.synthetic.scaled_up(recording, 4, gib=32)
+    ((begin, end),) = demand.set_up
+    assert begin < end
+    run = pm.synthetic.run(demand, policy, rules="6.18")
+    holds = run.log[run.log[:, 0] < at.SITES]
+    assert holds[:, 1].min() >= end
+    assert run.final.sites()[..., at.SITE_ACQUISITIONS].sum() == len(holds)
+
+
 @pytest.fixture(scope="module")
 def pressed() -> pm.Recording:
     return shipped_recording("mixed_6.1")

@@ -248,9 +248,7 @@ def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
     load = _Load(recording)
     model = LockModel(costs=recorded_costs(load.recording).untraced())
     most = max(_PCP_BATCHING_CPUS_MAX, load.nr_cpus)
-    cpus = number_slider(
-        "CPUs (streams repeated)", min(4 * load.nr_cpus, most), load.nr_cpus, most, load.nr_cpus
-    )
+    cpus = number_slider("CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, load.nr_cpus)
 
     def times(done: pm.Replay | pm.synthetic.Run) -> LockTimes:
         return done.lock_times(model)

@@ -112,8 +112,8 @@ def judged_scale_up(recording: pm.Recording, cpus: Sequence[int], *, seed: int =
     part = pm.synthetic.scaled_up(recording, all_cpus, cpus=cpus, rules=rules, seed=seed)
     real = recording.measure()
     sides = {
-        "all_streams": _after_start(recording, everything, rules),
-        "predicted": _after_start(recording, part, rules),
+        "all_streams": _transactions(recording, everything, rules),
+        "predicted": _transactions(recording, part, rules),
     }
     rows = []
     for site in SITES:
@@ -130,11 +130,9 @@ def judged_scale_up(recording: pm.Recording, cpus: Sequence[int], *, seed: int =
     return pd.DataFrame(rows)
 
 
-def _after_start(recording: pm.Recording, scenario: object, rules: pm.KernelRules) -> pd.DataFrame:
+def _transactions(recording: pm.Recording, scenario: object, rules: pm.KernelRules) -> pd.DataFrame:
     done = pm.synthetic.run(scenario, effective_policy(recording, None), rules=rules)
-    first = recording.trace.demand_span_ns[0]
-    frame = done.transactions_full
-    return frame[frame["time_ns"] >= first]
+    return done.transactions_full
 
 
 def _total(frame: pd.DataFrame, site: str, metric: str) -> float:
