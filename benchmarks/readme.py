@@ -212,6 +212,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "ownership": lambda: table_lines(ownership.summary()),
     "ownership-cpus": lambda: table_lines(ownership.purgers().drop(columns="load")),
+    "ownership-versions": lambda: table_lines(ownership.versions()),
     "ownership-pressure": lambda: table_lines(ownership.pressure()),
     "five-minutes": lambda: table_lines(five_minutes.measured()),
     "waits": lambda: table_lines(waits.measured()),

@@ -2,11 +2,11 @@
 
 Usage: python notebooks/studies/pcp_batching/system_time.py [ownership | chains ...]
 
-`ownership`: a purger load and exiting processes on 32 CPUs and more, under mainline and under
-pageblock ownership: time under and before zone->lock, under pcp->lock, and what changing hands
-costs. `chains`: 316 CPUs exit at once; the longest chain of frees, batched and not. Nothing here is
-recorded; costs of the locks, and of all else that a page costs, are assumed, and have a spread.
-Tables go to data/tables.
+`ownership`: a purger load, at several paces, and exiting processes on 32 CPUs and more, under
+mainline and under pageblock ownership: time under and before zone->lock and pcp->lock, and what
+changing hands costs. `chains`: 316 CPUs exit at once; the longest chain of frees, batched and not.
+Nothing here is recorded; costs of the locks, and of all else that a page costs, are assumed, and
+have a spread. Tables go to data/tables.
 """
 
 from __future__ import annotations
@@ -18,47 +18,57 @@ from pagealloc_model.notebooks.studies.pcp_batching.lock_traffic import spread, 
 
 import pagealloc_model as pm
 
-CPUS = (32, 128)
 OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
-REST_NS = (2_000.0, 1_000.0, 500.0)
-"""System time of all else by page: fault, zeroing, unmapping; beside cheap, usual, dear locks."""
+LOADS = (
+    *(("purgers", 32, pace) for pace in (500, 1000, 2000, 4000, 8000)),
+    *(("purgers", 128, 2000), ("exit", 32, 1000)),
+)
+"""Load, CPUs, and what all else costs by page, ns, such as the fault, zeroing and unmapping. It is
+the time from one page that a purgers' CPU touches to the next where nothing is contended: a CPU
+cannot ask faster than it does all that."""
 FREEING = ("drain", "direct_free")
 
 
 def ownership() -> pd.DataFrame:
-    """System time with ownership as a change from mainline, by load and CPUs."""
+    """System time with ownership as a change from mainline, by load, CPUs and pace."""
     rows = []
-    for count in CPUS:
-        loads = {
-            "purgers": pm.synthetic.scenario(
-                "purgers",
-                gib=count,
-                nr_cpus=count,
-                purging_cpus=count // 8,
-                pages=2048,
-                rounds=4,
-                rules="6.18",
-            ),
-            "exit": pm.synthetic.scenario("exit", gib=count, nr_cpus=count, rules="6.18"),
-        }
-        for load, scenario in loads.items():
-            sides = [pm.synthetic.run(scenario, policy, rules="6.18") for policy in (None, OWNED)]
-            before, after = (_allocator_ns(run) for run in sides)
-            pages = float(sides[0].transactions_full.query("site == 'refill'")["pages"].sum())
-            changes = [
-                100 * (own - base) / (base + rest * pages)
-                for base, own, rest in zip(before, after, REST_NS, strict=True)
-            ]
-            rows.append(
-                {
-                    "load": load,
-                    "CPUs": count,
-                    "mainline, ms": spread(each / 1e6 for each in before),
-                    "ownership, ms": spread(each / 1e6 for each in after),
-                    "system time, %": spread(changes),
-                }
-            )
+    for load, count, rest_ns in LOADS:
+        scenario = _load(load, count, rest_ns)
+        sides = [pm.synthetic.run(scenario, policy, rules="6.18") for policy in (None, OWNED)]
+        before, after = (_allocator_ns(run) for run in sides)
+        rest = rest_ns * scenario.objects
+        changes = [
+            100 * (own - base) / (base + rest) for base, own in zip(before, after, strict=True)
+        ]
+        rows.append(
+            {
+                "load": load,
+                "CPUs": count,
+                "all else, ns a page": rest_ns,
+                "mainline in the allocator, %": spread(
+                    100 * each / (each + rest) for each in before
+                ),
+                "mainline, ms": spread(each / 1e6 for each in before),
+                "ownership, ms": spread(each / 1e6 for each in after),
+                "system time, %": spread(changes),
+            }
+        )
     return pd.DataFrame(rows)
+
+
+def _load(name: str, count: int, rest_ns: int) -> pm.synthetic.Demand:
+    if name == "exit":
+        return pm.synthetic.scenario("exit", gib=count, nr_cpus=count, rules="6.18")
+    return pm.synthetic.scenario(
+        "purgers",
+        gib=count,
+        nr_cpus=count,
+        purging_cpus=count // 8,
+        pages=2048,
+        rounds=4,
+        touch_ns=rest_ns,
+        rules="6.18",
+    )
 
 
 def _allocator_ns(run: pm.synthetic.Run) -> list[float]:
@@ -74,7 +84,7 @@ def _allocator_ns(run: pm.synthetic.Run) -> list[float]:
         lists += costs.scan.ns * use["merge_entries"]
         frame = times.acquisitions
         zone = frame["hold_ns"].sum() + frame["wait_ns"].sum()
-        found.append(float(lists + zone))
+        found.append(float(lists + zone + times.list_waits["wait_ns"].sum()))
     return found
 
 

@@ -1,11 +1,14 @@
 """Pageblock ownership against mainline: traffic at zone->lock, and what it costs elsewhere.
 
-Usage: python notebooks/studies/pcp_buddy/ownership.py [traffic | purgers | pressure ...]
+Usage: python notebooks/studies/pcp_buddy/ownership.py
+       [traffic | versions | purgers | pressure ...]
 
-`traffic`: locks and phases on xfree and kbuild, and free memory after both. `purgers`: many of 2 to
-316 CPUs allocate, few free. `pressure`: elastic replays of highatomic_stock, and of unbatched72
-where PAGEALLOC_RECORDINGS has it; beside each change how far other seeds carry mainline. Ownership
-runs with its default options.
+`traffic`: locks and phases on xfree and kbuild, and free memory after both. `versions`: mainline
+and the three ways to free a page that were posted, with waits at both locks, on xfree and on
+made-up loads. `purgers`: many of 2 to 316 CPUs allocate, few free. `pressure`: elastic replays of
+highatomic_stock, and of unbatched72 where PAGEALLOC_RECORDINGS has it; beside each change how far
+other seeds carry mainline. Ownership runs with its default
+options.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -86,6 +90,71 @@ def traffic(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).rename(columns=columns)
 
 
+VERSIONS = {
+    "mainline": None,
+    "RFC: spin": "spin",
+    "30 April: trylock": "trylock",
+    "20 May: lockless": "lockless",
+}
+"""Ways to take pcp->lock in a free, by what they are called in tables (S12.9)."""
+WAITS = ("waits", "sum, ms", "p99, us", "longest, us")
+
+
+def versions() -> pd.DataFrame:
+    """Traffic and waits at both locks, a row for each load and quantity, a column a version."""
+    xfree = pm.open("xfree")
+    exiting = pm.synthetic.scenario("exit", gib=32, nr_cpus=32, rules="6.18")
+    runs: dict[str, Callable[[pm.Policy], pm.Replay | pm.synthetic.Run]] = {
+        "xfree": lambda policy: pm.replay(xfree, policy),
+        **{f"purgers, {count} CPUs": partial(_run_purgers, count) for count in (8, 32, 128)},
+        "exit, 32 CPUs": lambda policy: pm.synthetic.run(exiting, policy, rules="6.18"),
+    }
+    parts = []
+    for load, run in runs.items():
+        part = version_table(run)
+        part.insert(0, "load", load)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def version_table(run: Callable[[pm.Policy], pm.Replay | pm.synthetic.Run]) -> pd.DataFrame:
+    """The same of one load, which `run` goes through under a policy."""
+    sides = {name: _version_values(run(_version(way))) for name, way in VERSIONS.items()}
+    return pd.DataFrame(sides).reset_index(names="what")
+
+
+def _version(way: str | None) -> pm.Policy:
+    if way is None:
+        return pm.Policy()
+    return OWNED.changed_by(pm.Policy.parse([f"ownership.remote_free={way}"]))
+
+
+def _version_values(run: pm.Replay | pm.synthetic.Run) -> dict[str, float]:
+    times = run.lock_times()
+    effects = ownership_effects(run).rows.set_index(["metric", "scope"])["value"]
+    failed = times.trylocks[["frees", "allocations"]].sum()
+    zone, lists = times.acquisitions["wait_ns"], times.list_waits["wait_ns"]
+    return {
+        "zone->lock acquisitions": float(len(times.acquisitions)),
+        **_waits("zone->lock", zone),
+        "pcp->lock acquisitions": effects["pcp->lock acquisitions", "all"],
+        "pcp->lock hand-overs": effects["pcp->lock hand-overs", "all"],
+        **_waits("pcp->lock", lists),
+        "failed trylocks of allocations": float(failed["allocations"]),
+        "failed trylocks of frees": float(failed["frees"]),
+        "blocks touched": effects["blocks touched", "end"],
+        "unusable index order 9": effects["unusable index", "order 9"],
+    }
+
+
+def _waits(lock: str, wait_ns: pd.Series) -> dict[str, float]:
+    """Of those that waited at a lock: how many, the sum, p99 and the longest."""
+    waited = wait_ns[wait_ns > 0]
+    longest = (waited.quantile(0.99) / 1e3, waited.max() / 1e3) if len(waited) else (0.0, 0.0)
+    values = (float(len(waited)), waited.sum() / 1e6, *longest)
+    return {f"{lock} {name}": value for name, value in zip(WAITS, values, strict=True)}
+
+
 def summary() -> pd.DataFrame:
     """The effects that say most, a column for each recording and policy."""
     rows = traffic().set_index(["metric", "scope"])
@@ -104,19 +173,23 @@ def _effects_of_recording(recording: pm.Recording) -> tuple[OwnershipEffects, Ow
 
 def purgers() -> pd.DataFrame:
     """The same where many CPUs allocate and an eighth of them, or one, free."""
-    rows = []
-    for count in CPUS:
-        scenario = pm.synthetic.scenario(
-            "purgers",
-            gib=max(16, count),
-            nr_cpus=count,
-            purging_cpus=max(count // 8, 1),
-            pages=2048,
-            rounds=4,
-            rules="6.18",
-        )
-        rows.append(_share_row("purgers", scenario, "6.18"))
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_share_row("purgers", _purging(count), "6.18") for count in CPUS])
+
+
+def _purging(count: int) -> pm.synthetic.Demand:
+    return pm.synthetic.scenario(
+        "purgers",
+        gib=max(16, count),
+        nr_cpus=count,
+        purging_cpus=max(count // 8, 1),
+        pages=2048,
+        rounds=4,
+        rules="6.18",
+    )
+
+
+def _run_purgers(count: int, policy: pm.Policy) -> pm.synthetic.Run:
+    return pm.synthetic.run(_purging(count), policy, rules="6.18")
 
 
 def _share_row(name: str, scenario: pm.synthetic.Demand, rules: str) -> dict[str, object]:
@@ -176,6 +249,7 @@ def _pressed_counters(recording: pm.Recording, policy: pm.Policy, seed: int) -> 
 
 PARTS: dict[str, Callable[[], object]] = {
     "traffic": lambda: traffic().to_string(),
+    "versions": lambda: versions().to_string(),
     "purgers": lambda: purgers().to_string(),
     "pressure": lambda: pressure().to_string(),
 }

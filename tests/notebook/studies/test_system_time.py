@@ -27,14 +27,12 @@ def test_time_at_the_locks_goes_with_their_costs() -> None:
 
 
 def test_ownership_s_share_is_of_all_that_pages_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 pages at 2,000, 1,000 and 500 ns beside 50, 100 and 200 us at the locks, then twice."""
-    pages = pd.DataFrame({"site": ["refill", "drain"], "pages": [100, 7]})
-    monkeypatch.setattr(system_time, "CPUS", (8,))
-    monkeypatch.setattr(pm.synthetic, "scenario", lambda name, **_: name)
+    """100 pages at 1,000 ns beside 50, 100 and 200 us at the locks, then twice that."""
+    loads = (("purgers", 8, 1000), ("exit", 8, 1000))
+    monkeypatch.setattr(system_time, "LOADS", loads)
+    monkeypatch.setattr(pm.synthetic, "scenario", lambda name, **_: SimpleNamespace(objects=100))
     monkeypatch.setattr(
-        pm.synthetic,
-        "run",
-        lambda name, policy, rules: SimpleNamespace(policy=policy, transactions_full=pages),
+        pm.synthetic, "run", lambda demand, policy, rules: SimpleNamespace(policy=policy)
     )
 
     def allocator_ns(run: SimpleNamespace) -> list[float]:
@@ -43,10 +41,12 @@ def test_ownership_s_share_is_of_all_that_pages_cost(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(system_time, "_allocator_ns", allocator_ns)
     monkeypatch.setattr(system_time, "spread", tuple)
     table = system_time.ownership().set_index("load")
-    shares = [100 * 50 / 250, 100 * 100 / 200, 100 * 200 / 250]
+    shares = [100 * 50 / 150, 100 * 100 / 200, 100 * 200 / 300]
     assert table["CPUs"].to_list() == [8, 8]
     for load in ("purgers", "exit"):
         assert table.loc[load, "system time, %"] == pytest.approx(tuple(shares))
+        of_mainline = table.loc[load, "mainline in the allocator, %"]
+        assert of_mainline == pytest.approx(tuple(shares))
 
 
 def test_the_longest_call_is_the_drains_of_one_free() -> None:
