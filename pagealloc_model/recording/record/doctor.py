@@ -36,6 +36,11 @@ _STATE_FILES = (
         "boot a kernel with CONFIG_PROC_PAGE_MONITOR",
     ),
     (
+        "kcore",
+        "the machine's own state is not read, so places of pages on lists are drawn at random",
+        "boot a kernel with CONFIG_PROC_KCORE and CONFIG_DEBUG_INFO_BTF, without lockdown",
+    ),
+    (
         "page_owner",
         "ages of the pages allocated at the start are unknown",
         "boot with page_owner=on and mount debugfs, if ages are worth the slowdown",

@@ -58,6 +58,7 @@ def make_machine(top: Path, *, user: int = 0) -> Host:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (top / "proc/kpageflags").write_bytes(PAGE_FLAGS)
+    (top / "proc/kcore").touch()
     config = b"CONFIG_NUMA=y\nCONFIG_PCP_BATCH_SCALE_MAX=5\nCONFIG_SOUND=m\n"
     (top / "proc/config.gz").write_bytes(gzip.compress(config))
     return Host(proc=top / "proc", sysfs=top / "sys", boot=top / "boot", user=user, release="6.12")

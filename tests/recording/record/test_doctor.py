@@ -132,7 +132,7 @@ def test_what_makes_a_recording_worse_is_said(
 
 
 def test_state_files_that_are_missing(machine: Host) -> None:
-    for name in ("pagetypeinfo", "kpageflags"):
+    for name in ("pagetypeinfo", "kpageflags", "kcore"):
         (machine.proc / name).unlink()
         assert check(machine, name).cost
 
