@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BULK = "allocation without event: alloc_pages_bulk()"
 UNSEEN = "allocation without event: any other caller"
+COMPACTION = "allocation without event: compaction's scan for free pages"
 UNSEEN_FREE = "free without event"
 UNSEEN_DRAIN = "drain without event"
 AMID = "another CPU amid a refill or drain"
@@ -32,6 +33,8 @@ ORDER = "other order of a list"
 NO_PAGE = "the model had no page in one piece"
 CAUSES = {
     BULK: "the model's page, or the kernel's, is one that a probe saw a bulk allocation take",
+    COMPACTION: "an isolation that a scan's event counts, without naming pages, has it since its "
+    "last event",
     UNSEEN: "the kernel's next event of the model's page frees it, or it is in use at the end; or "
     "an allocation that only its free shows has the kernel's page in the model",
     UNSEEN_FREE: "a recorded allocation still has the kernel's page in the model",
@@ -126,7 +129,8 @@ def departure_causes(recording: Recording, found: PageForPage) -> DepartureCause
         found: its replay beside the kernel.
     """
     roots, sizes = _roots(found)
-    seen = _PagesSeen(recording.trace, recording.states[-1].state if found.free_lists else None)
+    last = recording.states[-1].state if found.free_lists else None
+    seen = _PagesSeen(recording.trace, found, last)
     _, pages = bulk_calls(recording.trace, found.prepared.machine)
     bulk = frozenset(pages.tolist())
     departures = [
@@ -173,8 +177,17 @@ def _states_before(
 class _PagesSeen:
     """Where the kernel has a page, by the events before and after."""
 
-    def __init__(self, trace: Trace, end: MachineState | None) -> None:
+    def __init__(self, trace: Trace, found: PageForPage, end: MachineState | None) -> None:
         self.trace = trace
+        events, objects = found.prepared.demand.events, found.prepared.demand.objects
+        scans = events[events["operation"] == at.ISOLATE_FREE]
+        self._isolated: dict[int, list[int]] = {}
+        firsts = objects["pfn"][scans["object"]].tolist()
+        for pfn, order, time_ns in zip(
+            firsts, scans["order"].tolist(), scans["time_ns"].tolist(), strict=True
+        ):
+            for page in range(pfn, pfn + (1 << order)):
+                self._isolated.setdefault(page, []).append(time_ns)
         size = np.int64(1) << np.maximum(trace.order, 0).astype(np.int64)
         size[trace.pfn < 0] = 0
         row = np.repeat(np.arange(len(trace)), size)
@@ -214,6 +227,14 @@ class _PagesSeen:
             return self._listed[pfn]
         return _IN_USE if pfn < len(self._in_use) and self._in_use[pfn] else _UNKNOWN
 
+    def is_isolated(self, pfn: int, row: int) -> bool:
+        """Tell whether a scan of compaction has taken it since its last event before a row."""
+        rows = self.rows(pfn)
+        last = int(np.searchsorted(rows, row)) - 1
+        since_ns = int(self.trace.time_ns[rows[last]]) if last >= 0 else -1
+        now_ns = int(self.trace.time_ns[row])
+        return any(since_ns <= each <= now_ns for each in self._isolated.get(pfn, ()))
+
     def is_drained_unseen(self, pfn: int, row: int) -> bool:
         """Tell whether it went from a per-CPU list to a free list with no event."""
         rows = self.rows(pfn)
@@ -241,7 +262,8 @@ def _departure(
     if model < 0:
         cause = NO_PAGE
     elif kernel_has == _IN_USE or holder == HIDDEN:
-        cause = BULK if {kernel, model} & bulk else UNSEEN
+        is_isolated = any(seen.is_isolated(pfn, row) for pfn in (kernel, model))
+        cause = BULK if {kernel, model} & bulk else COMPACTION if is_isolated else UNSEEN
     elif holder >= 0:
         cause = UNSEEN_FREE
     elif any(seen.is_drained_unseen(pfn, row) for pfn in (kernel, model)):
