@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import json
@@ -318,6 +319,56 @@ def new_file(directory: Path, name: str) -> BinaryIO:
 
 
 _ONLY_OURS = 0o600
+
+
+_TEMPORARY = "pagealloc."
+_held_open: dict[Path, int] = {}
+"""Locked descriptors of this process's temporary directories."""
+
+
+def temporary_directory(place: str | None = None) -> Path:
+    """A directory for this user alone, which its maker removes with `remove_temporary`.
+
+    Its maker holds a lock on it. Those of this user whose maker was killed, so that nobody holds
+    theirs, are removed first.
+
+    Args:
+        place: where it is made; None for the usual directory of temporary files.
+    """
+    parent = Path(place or tempfile.gettempdir())
+    for left in parent.glob(f"{_TEMPORARY}????????"):
+        with suppress(OSError):
+            about = left.lstat()
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
+                lock = _locked(left)
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent))
+        with suppress(OSError):  # another process took it for one that was left
+            lock = _locked(made)
+            if made.exists():
+                _held_open[made] = lock
+                return made
+            os.close(lock)
+
+
+def remove_temporary(directory: Path) -> None:
+    """Remove what `temporary_directory` made."""
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory in _held_open:
+        os.close(_held_open.pop(directory))
+
+
+def _locked(directory: Path) -> int:
+    """A descriptor that holds the directory's lock; an OSError if another process has it."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
 
 
 @contextmanager

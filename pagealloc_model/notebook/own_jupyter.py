@@ -20,6 +20,7 @@ from jupyter_core.paths import jupyter_config_dir
 from traitlets.config import Config
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.files import remove_temporary, temporary_directory
 from pagealloc_model.recording.record.children import clean_environment
 
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
@@ -49,14 +50,14 @@ def own_jupyter() -> Iterator[Path]:
         UsageError: there is no place for the directory.
     """
     before, clean = dict(os.environ), clean_environment()
-    with tempfile.TemporaryDirectory(prefix="pagealloc-", dir=_place()) as name:
-        directory = Path(name)
+    directory = temporary_directory(_place())
+    try:
         (directory / "sockets").mkdir()
         _write_kernel(directory / "kernels" / KERNEL["name"])
         os.environ.clear()
         os.environ.update(clean)
         places = ("JUPYTER_PATH", "JUPYTER_DATA_DIR", "IPYTHONDIR")
-        os.environ.update(dict.fromkeys(places, name))
+        os.environ.update(dict.fromkeys(places, str(directory)))
         os.environ["JUPYTER_RUNTIME_DIR"] = str(directory / "sockets")
         # Jupyter then reads one directory of configuration, which it makes itself, empty
         os.environ["JUPYTER_NO_CONFIG"] = "1"
@@ -66,12 +67,14 @@ def own_jupyter() -> Iterator[Path]:
             shutil.rmtree(jupyter_config_dir(), ignore_errors=True)
             os.environ.clear()
             os.environ.update(before)
+    finally:
+        remove_temporary(directory)
 
 
 def _place() -> str:
     """A directory for temporary ones in which paths of sockets are short enough."""
     for place in (tempfile.gettempdir(), "/tmp"):
-        longest = os.path.join(os.path.abspath(place), "pagealloc-12345678") + _BELOW * "x"
+        longest = os.path.join(os.path.abspath(place), "pagealloc.12345678") + _BELOW * "x"
         if len(os.fsencode(longest)) <= _LONGEST_SOCKET and os.access(place, os.W_OK | os.X_OK):
             return place
     raise UsageError(

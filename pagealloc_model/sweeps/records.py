@@ -11,8 +11,6 @@ import atexit
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 import time
 import weakref
 from collections import OrderedDict
@@ -32,7 +30,12 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import ClusterError, PageallocError, RecordingError, UsageError
-from pagealloc_model.base.files import opened, written_whole
+from pagealloc_model.base.files import (
+    opened,
+    remove_temporary,
+    temporary_directory,
+    written_whole,
+)
 from pagealloc_model.base.jit import cache_directory
 from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.base.version import __version__
@@ -300,8 +303,8 @@ class SweptRecording:
         with _fetching:
             if place not in _fetched:
                 system, root, files = _stored(place)
-                parent = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
-                atexit.register(shutil.rmtree, parent, ignore_errors=True)
+                parent = temporary_directory()
+                atexit.register(remove_temporary, parent)
                 try:
                     for name in files:
                         file = parent / self.name / name
@@ -431,13 +434,13 @@ _held = HeldRecordings(RECORDINGS_HELD)
 
 def _unpacked(files: Mapping[str, bytes], name: str) -> Recording:
     """The recording whose files these are; they are removed when it is let go."""
-    directory = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
+    directory = temporary_directory()
     for place, content in files.items():
         file = directory / name / place
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
     recording = open_recording(directory / name)
-    weakref.finalize(recording, shutil.rmtree, directory, ignore_errors=True)
+    weakref.finalize(recording, remove_temporary, directory)
     return recording
 
 

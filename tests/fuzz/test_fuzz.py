@@ -20,6 +20,7 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.trace_text import read_perf_script
 from tests import synthetic_perf_data as perf
+from tests.fuzz.kinds import KINDS, in_processes
 from tests.fuzz.mutation import cut, damaged
 from tests.fuzz.run import INTERPRETED, bounds_checked, fuzz, fuzz_both
 from tests.fuzz.worker import check_consistent
@@ -185,3 +186,20 @@ def test_ids_that_many_events_share(tmp_path: Path) -> None:
     path.write_bytes(data + 200 * entry)
     with pytest.raises(RecordingError, match="id lists of the attributes overlap"):
         read_perf_data(path)
+
+
+def test_an_input_of_each_kind(tmp_path: Path) -> None:
+    kinds = ["perf script text", "trace.dat", "vmstat", "state file", "kernel log"]
+    limits = {"inputs": 4, "seconds": 20, "seed": 1, "keep": tmp_path, "checked": False}
+    for report in in_processes(kinds, **limits):
+        assert not report["failures"] and report["inputs"], report
+
+
+@pytest.mark.long
+def test_every_kind_of_input_by_another_seed(tmp_path: Path) -> None:
+    """Two seconds each; `python -m tests.fuzz.kinds --seed N` does the same again."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    limits = {"inputs": 1000, "seconds": 2, "seed": seed, "keep": tmp_path, "checked": False}
+    for report in in_processes(list(KINDS), **limits):
+        assert not report["failures"] and report["inputs"], (seed, report)
