@@ -1,6 +1,6 @@
-"""How far literal replays of recordings under pressure are off, as means over seeds.
+"""How far replays of recordings under pressure are off: literal, as means over seeds, and elastic.
 
-Usage: python benchmarks/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims]
+Usage: python benchmarks/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims | --elastic]
 
 A row has what the kernel did, the mean of the model's numbers over N seeds (5) and their range, the
 error beside that of the null model, and the bound that was set before for this error. Series are
@@ -8,7 +8,8 @@ off by a mean distance over the snapshots, in shares of the measured range (orde
 variation), totals by the mean's share of what was measured; fallbacks are judged by their factor.
 RECORDING is a directory, or a shipped name. With `--reclaims`: how many last direct reclaims for
 requests of a page were in vain by `pa:ha_unreserve`, by what is nearest in time, and by how late
-the request was served (T10.17).
+the request was served (T10.17). With `--elastic`: a row per recording and values of an elastic
+replay: general ones, recorded costs alone, and all that the recording shows, which commands take.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.diagnosis.budget import RETRY_NS
+from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
+from pagealloc_model.predicted.elastic_values import elastic_values
 
 SEEDS = 5
 QUANTITIES = {
@@ -155,6 +158,53 @@ def reclaims_in_vain(paths: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def elastic_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
+    """Errors of elastic replays by the values that they take, as means over seeds.
+
+    Free pages are those of the worst zone, as a share of the measured range; totals are of the
+    whole machine, with their ranges over seeds.
+    """
+    rows = []
+    for path in paths:
+        recording = pm.open(path)
+        values = {
+            "general": pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions()),
+            "recorded costs": elastic_values(recording).costs_alone,
+            "all recorded": pm.Assumptions(reclaim="elastic"),
+        }
+        for words, assumptions in values.items():
+            errors = [_elastic_errors(recording, assumptions, seed) for seed in range(seeds)]
+            cells = {
+                name: _over_seeds(own, signed=name != "free pages")
+                for name, own in pd.DataFrame(errors).items()
+            }
+            rows.append({"recording": recording.name, "values": words, **cells})
+    return pd.DataFrame(rows)
+
+
+def _elastic_errors(
+    recording: pm.Recording, assumptions: pm.Assumptions, seed: int
+) -> dict[str, float]:
+    """Errors of one replay under the recorded policy, by quantity."""
+    options = {"assumptions": assumptions, "seed": seed, "progress": lambda _: None}
+    errors = pm.validate(recording, **options).errors
+    whole = errors[(errors["scope"] == "all") & (errors["null_model"] != "measured mean")]
+    whole = whole.drop_duplicates("metric").set_index("metric")["error"]
+    free = errors.loc[errors["metric"] == "free_pages", "error"].max()
+    totals = (*TOTALS, "extfrag_events")
+    return {"free pages": float(free)} | {QUANTITIES[name][0]: whole.get(name) for name in totals}
+
+
+def _over_seeds(errors: pd.Series, *, signed: bool) -> str:
+    """The mean of an error, and its range where there are several."""
+    known = errors.dropna()
+    if known.empty:
+        return "NA"
+    ends = [_share(value, signed=signed) for value in (known.min(), known.max())]
+    among = f" ({ends[0]} to {ends[1]})" if ends[0] != ends[1] else ""
+    return f"{_share(float(known.mean()), signed=signed)}{among}"
+
+
 def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     """The rows of several recordings, as they are shown."""
     shown = pd.concat([over_seeds(path, seeds) for path in paths], ignore_index=True)
@@ -199,13 +249,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("recordings", nargs="+", metavar="RECORDING")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     parser.add_argument("--csv", metavar="FILE")
-    parser.add_argument("--reclaims", action="store_true")
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument("--reclaims", action="store_true")
+    tables.add_argument("--elastic", action="store_true")
     asked = parser.parse_args(words)
-    made = (
-        reclaims_in_vain(asked.recordings)
-        if asked.reclaims
-        else table(asked.recordings, asked.seeds)
-    )
+    if asked.reclaims:
+        made = reclaims_in_vain(asked.recordings)
+    else:
+        made = (elastic_rows if asked.elastic else table)(asked.recordings, asked.seeds)
     if asked.csv:
         made.to_csv(asked.csv, index=False)
     else:

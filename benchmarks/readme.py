@@ -70,6 +70,7 @@ from tables import FOLDER, Excerpt, read_table, write_tables
 
 import pagealloc_model as pm
 from pagealloc_model.numbers.validation import Validation
+from pagealloc_model.predicted.replay import choose_reclaim
 
 PROJECT = Path(__file__).resolve().parent.parent
 DECLARED = tomllib.loads((PROJECT / "benchmarks" / "readme.toml").read_text())
@@ -110,6 +111,8 @@ EXCERPTS: dict[str, Callable[[], Iterable[str]]] = {
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 GUESTS = ("matrix_A1", "defrag_7.3", "mixed_6.1", "two_nodes_A1", "zram_swap_A1", "cma_area_A1")
 """Small guests, for what no larger recording has: another kernel, other machines."""
+SEEDS_ELASTIC = 2
+"""Seeds of a row of elastic replays."""
 PRESSED = ("p612", "p73", *pressure.PRESSED)
 """All recordings of guests short of memory, as large as they are."""
 FULL = (
@@ -121,6 +124,8 @@ FULL = (
     "unbatched72",
     "batched72",
     "defrag72",
+    "p612",
+    "p73",
 )
 
 
@@ -189,6 +194,7 @@ def draw_growth(rows: pd.DataFrame) -> None:
 
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
+    "errors-short": lambda: short_error_lines(_validations(SHIPPED)),
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
     "experiments-slopes": experiments.slope_lines,
@@ -238,7 +244,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
 """Lines by the name of a part."""
 
 FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
-    "errors-short": lambda full: short_error_lines(_validations(_paths(full))),
+    "errors-full-short": lambda full: short_error_lines(_validations(_paths(full))),
     "errors-full": lambda full: error_lines(_validations(_paths(full))),
     "choices": lambda full: choice_lines(_paths(full)),
     "defrag-pair": lambda full: table_lines(defrag.recordings(str(full))),
@@ -246,6 +252,9 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "locks": locks.lines,
     "pressure-factors": factor_lines,
     "pressed": lambda full: table_lines(pressed.table([str(full / name) for name in PRESSED])),
+    "elastic": lambda full: table_lines(
+        pressed.elastic_rows([str(full / name) for name in PRESSED], SEEDS_ELASTIC)
+    ),
     "pressed-reclaims": lambda full: table_lines(
         pressed.reclaims_in_vain([*(str(full / name) for name in PRESSED), "zram_swap_A1"])
     ),
@@ -264,7 +273,9 @@ def _paths(full: Path) -> tuple[str, ...]:
 
 @cache
 def _validations(paths: tuple[str, ...]) -> list[Validation]:
-    return [pm.validate(pm.open(path)) for path in paths]
+    """Validations in the mode that commands choose, seed 0."""
+    opened = [pm.open(path) for path in paths]
+    return [pm.validate(each, assumptions=choose_reclaim(each).assumptions) for each in opened]
 
 
 def main(names: Sequence[str]) -> None:

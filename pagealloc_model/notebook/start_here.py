@@ -13,6 +13,7 @@ from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebook.what_changes import change_words
 from pagealloc_model.numbers.comparison import recorded_values
+from pagealloc_model.predicted.replay import choose_reclaim
 from pagealloc_model.show import figures
 
 if TYPE_CHECKING:
@@ -36,12 +37,19 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
     recording = pm.open(recording) if isinstance(recording, str) else recording
     first, last = recording.trace.demand_span_ns
     measured = recording.measure(bin_ns=bin_width_ns(last - first))
-    base = pm.replay(recording)
+    assumptions = choose_reclaim(recording).assumptions
+    base = pm.replay(recording, assumptions=assumptions)
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
         patch, text = base, ""
         if policy != pm.Policy():
-            patch = pm.replay(recording, policy, progress=progress, cancel=cancelled.is_set)
+            patch = pm.replay(
+                recording,
+                policy,
+                assumptions=assumptions,
+                progress=progress,
+                cancel=cancelled.is_set,
+            )
             text = paragraph(
                 change_words(pm.compare(base, patch).validated(), "This policy"), width=120
             )

@@ -51,14 +51,12 @@ def apart(*tables: Iterable[str]) -> Iterator[str]:
 
 def short_error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table with one row per recording: error (null model's error)."""
-    by_metric = [(one.recording.name, one.errors.set_index("metric")) for one in validations]
-    return markdown(
-        ["recording", *SHORT.values()],
-        (
-            [name, *(short_cell(errors.loc[[metric]]) for metric in SHORT)]
-            for name, errors in by_metric
-        ),
-    )
+    rows = []
+    for one in validations:
+        errors = one.errors.set_index("metric")
+        cells = [short_cell(errors.loc[[metric]]) for metric in SHORT]
+        rows.append([one.recording.name, one.replay.assumptions.reclaim, *cells])
+    return markdown(["recording", "reclaim", *SHORT.values()], rows, words=2)
 
 
 def short_cell(rows: pd.DataFrame) -> str:
@@ -72,14 +70,16 @@ def short_cell(rows: pd.DataFrame) -> str:
 
 def error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table of the main errors of recordings."""
-    yield "| recording | what | where | measured | predicted | error | null model's error |"
-    yield "|---|---|---|--:|--:|--:|--:|"
+    head = "recording | reclaim | what | where | measured | predicted | error | null model's error"
+    yield f"| {head} |"
+    yield "|---|---|---|---|--:|--:|--:|--:|"
     for validation in validations:
         errors = validation.errors
         chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
         for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
             yield (
-                f"| {validation.recording.name} | {SHOWN[row.metric]} | {row.scope} "
+                f"| {validation.recording.name} | {validation.replay.assumptions.reclaim} "
+                f"| {SHOWN[row.metric]} | {row.scope} "
                 f"| {number_cell(row.measured)} | {number_cell(row.predicted)} "
                 f"| {error_cell(row.error, row.unit)} | {error_cell(row.null_error, row.unit)} |"
             )
