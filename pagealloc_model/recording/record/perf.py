@@ -187,7 +187,7 @@ class RecordOptions:
     """One call of `pagealloc record`.
 
     What brings the machine into the state that the recording begins with is done once the ring
-    buffers exist, so that they find memory, and has no time to act before the first event.
+    buffers exist, so that they find memory.
 
     Attributes:
         seconds: length of the recording; None: until the command ends or a signal arrives.
@@ -200,8 +200,8 @@ class RecordOptions:
         interval_s: seconds between snapshots.
         buffer_bytes: ring buffer of one CPU, a power of two; None: by the machine's memory.
         set_up: command to run once the ring buffers exist; () for none, as for `command`.
-        before_events: called once the state was copied, right before the last snapshot and the
-            first event.
+        before_copies: called after the set-up, before pages' flags are copied: what is set and
+            settles there is in the copies.
         read_state: reads the machine's state into a file, right after the first event may come
             and before the last may; None: no state is read. It raises `PageallocError`.
     """
@@ -219,7 +219,7 @@ class RecordOptions:
     interval_s: float = 1.0
     buffer_bytes: int | None = None
     set_up: tuple[str, ...] = ()
-    before_events: Callable[[], None] = lambda: None
+    before_copies: Callable[[], None] = lambda: None
     read_state: Callable[[Path], None] | None = None
 
     def __post_init__(self) -> None:

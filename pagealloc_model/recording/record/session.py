@@ -409,12 +409,12 @@ class _Session:
                 signals.wait(_LONGEST_WAIT_S)
             if preparing.returncode:
                 raise UsageError(f"the set-up ended with exit code {preparing.returncode}")
+        options.before_copies()
         self._meta = machine_meta(host)
         self._snapshot()
         self._meta |= copy_pages(self._recording, host, signals.check)
         if (options.locks or options.call_chains) and not options.anonymise:
             copy_kernel_symbols(self._recording, host, signals.check)
-        options.before_events()
         self._meta |= machine_meta(host)
         self._snapshot()
         # If we are killed, perf ends by itself, and this is what the recording is read with.
