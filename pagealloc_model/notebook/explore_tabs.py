@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -150,7 +149,6 @@ class SidesOf:
         self.seconds = (last - self.start_ns) / 1e9
         self._checkpoints = Checkpoints()
         self._base_replays: dict[tuple[Policy, Window | None, str], Replay] = {}
-        self._results: WeakKeyDictionary[Replay, dict[Hashable, Any]] = WeakKeyDictionary()
 
     @cached_property
     def measured(self) -> Measured:
@@ -165,16 +163,9 @@ class SidesOf:
         """Costs fitted to the recording, without what tracing adds."""
         return LockModel(costs=recorded_costs(self.recording, with_intervals=False).untraced())
 
-    def once(self, replay: Replay, name: Hashable, make: Callable[[], Any]) -> Any:
-        """A result of a replay, computed when it is first asked for."""
-        results = self._results.setdefault(replay, {})
-        if name not in results:
-            results[name] = make()
-        return results[name]
-
     def blocks(self, replay: Replay) -> pd.DataFrame:
         """The pageblocks when a replay ends."""
-        return self.once(replay, "blocks", lambda: pageblock_map(replay.final))
+        return replay.remembered("blocks", lambda: pageblock_map(replay.final))
 
     def answer(
         self, question: Question, progress: Callable[[float], None], cancelled: threading.Event
@@ -229,10 +220,6 @@ class Sides:
     recorded_with: SidesOf
     before: Callable[[], pd.DataFrame]
 
-    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
-        """A result of the base alone."""
-        return self.recorded_with.once(self.base, name, make)
-
     def both(self, table: str) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
         """A table as measured inside the part on show, and of both replays by label."""
 
@@ -246,13 +233,13 @@ class Sides:
             return rows[rows["time_s"].between(*self.window)] if "time_s" in rows else rows
 
         replays = {BASE: timed(self.base), CANDIDATE: timed(self.candidate)}
-        return self.once(("recorded", table), measured), replays
+        return self.base.remembered(("recorded", table), measured), replays
 
     def acquisitions(self, replay: Replay) -> pd.DataFrame:
         """Acquisitions of zone->lock in a replay, with times by costs fitted to the recording."""
         of = self.recorded_with
-        return of.once(
-            replay, "acquisitions", lambda: lock_times(replay, of.lock_model).acquisitions
+        return replay.remembered(
+            "acquisitions", lambda: lock_times(replay, of.lock_model).acquisitions
         )
 
 
@@ -275,10 +262,10 @@ def _pageblocks(sides: Sides) -> tuple[Drawing, ...]:
     def draw(*labels: str, difference: tuple[str, str] = (BASE, CANDIDATE)) -> Drawing:
         return figures.pageblock_map.drawing(maps, difference, labels)
 
-    if RECORDED not in maps:
-        return sides.once(("pageblocks", types), lambda: draw("before", BASE)), draw(CANDIDATE)
-    first = partial(draw, "before", RECORDED, BASE, difference=(RECORDED, BASE))
-    return sides.once(("pageblocks", types), first), draw(CANDIDATE)
+    first = partial(draw, "before", BASE)
+    if RECORDED in maps:
+        first = partial(draw, "before", RECORDED, BASE, difference=(RECORDED, BASE))
+    return sides.base.remembered(("pageblocks", types), first), draw(CANDIDATE)
 
 
 def _pcp(sides: Sides) -> tuple[Drawing, ...]:

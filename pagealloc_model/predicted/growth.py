@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -52,10 +51,6 @@ def with_touched_span(machine: Machine, trace: Trace) -> Machine:
     return replace(machine, zones=tuple(zones))
 
 
-_grown: WeakKeyDictionary[Demand, tuple[bytes, Demand]] = WeakKeyDictionary()
-"""Demands that grew, as long as they live: which blocks had memory, and what became of them."""
-
-
 def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
     """The demand with GROW events for memory that the start image does not have.
 
@@ -64,8 +59,9 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     start image, -1 where there is no memory.
     """
     has_memory = (block_types >= 0).tobytes()
-    if demand in _grown and _grown[demand][0] == has_memory:
-        return _grown[demand][1]
+    blocks, latest = demand.memo.get("grown", (None, demand))
+    if blocks == has_memory:
+        return latest
     # objects with a page in a block without memory; large ones span several
     missing = np.concatenate([[0], np.cumsum(block_types < 0)])
     freed, taken = (np.zeros(len(demand.objects), bool) for _ in range(2))
@@ -98,7 +94,7 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     orders = np.concatenate([handed["order"], sections["order"]]).astype(np.int64)
     pages = int((np.int64(1) << orders).sum())
     grown = replace(demand, events=events, objects=objects, grown_pages=pages)
-    _grown[demand] = has_memory, grown
+    demand.memo["grown"] = has_memory, grown
     return grown
 
 

@@ -15,6 +15,7 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator import sites
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
+from pagealloc_model.base.memo import Memo
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
@@ -112,7 +113,7 @@ class Samples:
     counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
 
-class Tables:
+class Tables(Memo):
     """Tables of what a state was at instants, and of its holds of zone->lock; made on first use."""
 
     machine: Machine

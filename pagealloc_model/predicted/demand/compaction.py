@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -119,9 +118,6 @@ class _Compactor:
     open_end: list[int] | None = None
 
 
-_compactions: WeakKeyDictionary[Trace, tuple[Machine, RecordedCompaction]] = WeakKeyDictionary()
-
-
 def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
     """Follow every task's compaction through its events; the last result of a trace is kept.
 
@@ -132,8 +128,9 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
     last. A scan right behind a cluster, with no turn between, takes the rest of a block in which a
     folio could not be moved; at huge pages' order nothing is drained for such a block.
     """
-    if trace in _compactions and _compactions[trace][0] is machine:
-        return _compactions[trace][1]
+    of_machine, latest = trace.memo.get("recorded compaction", (None, None))
+    if of_machine is machine:
+        return latest
     tasks: dict[int, _Compactor] = defaultdict(_Compactor)
     taken: list[tuple[int, int, int, int]] = []
     drains: list[tuple[int, int, int]] = []
@@ -211,7 +208,7 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
         without_buddy=np.array(ends, np.int64).reshape(-1, 6),
         moved=tuple(moved),
     )
-    _compactions[trace] = machine, compaction
+    trace.memo["recorded compaction"] = machine, compaction
     return compaction
 
 

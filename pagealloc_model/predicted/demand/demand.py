@@ -22,6 +22,7 @@ from pagealloc_model.allocator.objects import mark_interrupted
 from pagealloc_model.base import arrays
 from pagealloc_model.base.arrays import Column, parts, working_arrays, working_directory
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.bulk import bulk_allocations, bulk_calls, frees_after_calls
@@ -66,7 +67,7 @@ from pagealloc_model.recording.trace.columns import Losses, Trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Demand:
+class Demand(Memo):
     """Resolved events and the objects they are about.
 
     Attributes:

@@ -16,6 +16,7 @@ from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry
+from pagealloc_model.base.memo import Memo
 from pagealloc_model.predicted.demand.compaction import recorded_compaction
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.growth import SECTION_ORDER
@@ -227,7 +228,7 @@ class StartFiles:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PageEvidence:
+class PageEvidence(Memo):
     """One element per page frame, unless said otherwise; length a multiple of a pageblock.
 
     Attributes:

@@ -7,9 +7,7 @@ a whole unflagged block is a freed huge page rather than one request of the kern
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -367,17 +365,6 @@ LARGEST_REFILL = 5
 """A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
 
 
-_conclusions: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
-
-
-def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], Any]) -> Any:
-    """A conclusion from evidence alone, kept: calibrating makes many images from the same."""
-    known = _conclusions.setdefault(evidence, {})
-    if name not in known:
-        known[name] = find()
-    return known[name]
-
-
 def refilled_lists(
     machine: Machine, demand: Demand, evidence: PageEvidence, until_ns: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -437,8 +424,8 @@ def listed_pages(
         touches of their CPU name, those that page flags show to be on some list, and those chosen
         so that the counts are met.
     """
-    touches = _of_evidence(
-        evidence, "touches", lambda: first_touches(demand, evidence.buddy | ~evidence.inside)
+    touches = evidence.remembered(
+        "touches", lambda: first_touches(demand, evidence.buddy | ~evidence.inside)
     )
     reached_ns, rest, no_huge = refilled
     sums = np.zeros((3, len(machine.zones)), np.int64)
@@ -562,8 +549,8 @@ def _shown_pages(
     Whole blocks first, from the zone's end down, to no CPU whose list of huge pages was empty; then
     maximal runs, in the largest pieces that have a list, single pages to no CPU without any.
     """
-    whole, pfns, orders = _of_evidence(
-        evidence, f"runs of {zone}", lambda: _movable_runs(machine, evidence, zone)
+    whole, pfns, orders = evidence.remembered(
+        f"runs of {zone}", lambda: _movable_runs(machine, evidence, zone)
     )
     left = missing.copy()
     block_pages = 1 << machine.pageblock_order
@@ -658,8 +645,8 @@ def _guessed_pages(
 
     Lists with the rest of a refill share what lacks evenly; of the others `migratetype` is -1.
     """
-    plain, unused_movable, unused_other = _of_evidence(
-        evidence, f"spare of {zone}", lambda: _spare_pages(machine, evidence, zone)
+    plain, unused_movable, unused_other = evidence.remembered(
+        f"spare of {zone}", lambda: _spare_pages(machine, evidence, zone)
     )
     unknown = plain[~page_mask(len(evidence.plain), shown)[plain]]
     wanted = np.maximum(missing, 0)
