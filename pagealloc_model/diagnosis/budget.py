@@ -22,7 +22,7 @@ from pagealloc_model.diagnosis.recorded_moves import (
 )
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
-from pagealloc_model.numbers.errors import Scored, error_rows, records
+from pagealloc_model.numbers.errors import Scored, error_table, model_errors, records
 from pagealloc_model.numbers.result_tables import labelled
 from pagealloc_model.numbers.statistics import relative
 from pagealloc_model.numbers.validation import validate_windows
@@ -455,7 +455,7 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
         run = Run(run=name, meaning=meaning, imposed=bool(truths), truths=truths, forced=forced)
         runs.append(run)
         scored = Scored.of(measured, again, start_ns=start.time_ns, end_ns=last)
-        tables.append(error_rows(recording, again, measured, scored))
+        tables.append(error_table(model_errors(recording, again, measured, scored)))
 
     if prepared.demand.isolated_pages or prepared.demand.captured:
         reference = Imposed(names=(NO_COMPACTION,), prepared=without_compaction(prepared))

@@ -31,7 +31,8 @@ from pagealloc_model.diagnosis.recorded_moves import (
 from pagealloc_model.diagnosis.ticks import tick_phases, tick_steps
 from pagealloc_model.diagnosis.true_state import Judged
 from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.numbers.errors import ErrorRow, error_row, records
+from pagealloc_model.numbers.errors import error_table, records
+from pagealloc_model.numbers.join import ModelError
 from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.rows import realtime_tasks, with_reserve
@@ -221,20 +222,18 @@ class Placement:
 
     def added_to(self, validation: Validation) -> Validation:
         """A validation of the recording whose error table ends with the shares of the choices."""
-        errors = pd.concat([validation.errors, pd.DataFrame(self._error_rows())], ignore_index=True)
+        errors = pd.concat([validation.errors, error_table(self._errors())], ignore_index=True)
         return replace(validation, errors=errors)
 
-    def _error_rows(self) -> list[ErrorRow]:
-        """Rows of the error table: allocations whose page is named by scope, then each choice."""
-        rows = []
+    def _errors(self) -> Iterator[ModelError]:
+        """Allocations whose page is named by scope, then each choice."""
         for row in self.choices[self.choices["judged"] > 0].itertuples():
             scopes = {row.scope: "LIFO lists"} if row.choice == "pcp_pop" else {}
             if row.scope == "all":
                 scopes[f"choice={row.choice}"] = row.null_model
             for scope, null_model in scopes.items():
                 shown = ("placement_exact_resync", scope, 1.0, row.share, SHARE)
-                rows.append(error_row(*shown, null_model, row.null_share))
-        return rows
+                yield ModelError.of(*shown, null_model, row.null_share)
 
     def to_dict(self) -> dict[str, object]:
         """Return what `pagealloc validate --resync --json` adds."""

@@ -36,6 +36,7 @@ from pagealloc_model.measured.transactions import (
     probed_transactions,
     zone_columns,
 )
+from pagealloc_model.recording.machine import NUMBERED_EVERYWHERE
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.sampling import refuse_sampled
 from pagealloc_model.recording.snapshot import Snapshot
@@ -260,7 +261,6 @@ def block_types_table(trace: Trace, zones: ZoneMap, *, migratetypes: Sequence[st
 DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
 _NOTED_PART_NS = 100_000_000
-_NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 WITHOUT_EVENTS = ("reserve", "unreserve", "boost_reset", "empty_buddy_alloc")
 """Sites of zone->lock that no event shows."""
 _BOUNDARY_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free")
@@ -377,7 +377,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     zoneinfo = next((s.zoneinfo for s in recording.snapshots if s.zoneinfo), None)
     types = next((s.pagetypeinfo for s in recording.snapshots if s.pagetypeinfo), None)
     zones = ZoneMap.of(zoneinfo)
-    migratetypes = types.migratetypes if types else _NUMBERED_EVERYWHERE
+    migratetypes = types.migratetypes if types else NUMBERED_EVERYWHERE
     pageblock_order = types.pageblock_order if types else DEFAULT_PAGEBLOCK_ORDER
 
     def recorded(name: str) -> bool:

@@ -14,14 +14,15 @@ import pandas as pd
 
 from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.allocator.pressure_layout import ANON
-from pagealloc_model.allocator.sites import BY_NAME, MOVING
+from pagealloc_model.allocator.sites import EMPTY_SITES
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.folios import CLASS_NAMES
 from pagealloc_model.numbers import vocabulary as voc
-from pagealloc_model.numbers.errors import FROZEN, NO_PCP, NO_PRESSURE, records
+from pagealloc_model.numbers.errors import hold_errors, records
+from pagealloc_model.numbers.join import ModelError, joined
 from pagealloc_model.numbers.result_tables import (
     FEW,
     Footer,
@@ -32,16 +33,14 @@ from pagealloc_model.numbers.result_tables import (
     measures,
     row_words,
 )
-from pagealloc_model.numbers.statistics import LEVEL, SHARE, paired_p, scaled, unscaled, widths
+from pagealloc_model.numbers.statistics import LEVEL, paired_p, scaled, unscaled, widths
 from pagealloc_model.numbers.validation import Validation, validate
 from pagealloc_model.numbers.values import (
     WINDOWS,
     Holds,
     Quantity,
     States,
-    paired,
     unknown,
-    was_recorded,
     windows_of,
 )
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
@@ -90,40 +89,6 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelError:
-    """One metric under the recorded policy; errors are distances from what was measured."""
-
-    measured: float
-    predicted: float
-    error: float
-    null_model: str
-    null_error: float
-
-    @staticmethod
-    def of(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
-        """The distances of a prediction and of a null model's number."""
-        return ModelError(
-            measured=measured,
-            predicted=predicted,
-            error=abs(predicted - measured),
-            null_model=null_model,
-            null_error=abs(null - measured),
-        )
-
-    @property
-    def beats_null(self) -> bool:
-        """True if the model is nearer than the null model, or right."""
-        return self.error < self.null_error or self.error == 0
-
-    def on_scale(self, unit: str) -> float:
-        """The distance on the scale of the quantity, of values that go up and down by the mean."""
-        above = self.measured + self.error
-        above = min(above, 1.0) if unit == SHARE else above
-        places = scaled(np.array([self.measured, self.predicted, above]), unit)
-        return float(np.abs(places[1:] - places[0]).max())
-
-
-@dataclass(frozen=True, kw_only=True)
 class ModelErrors:
     """The errors of one recording.
 
@@ -138,6 +103,8 @@ class ModelErrors:
     dispersion: float = 1.0
 
 
+_NOT_CHECKED = tuple(f"{site}_transactions" for site in EMPTY_SITES)
+"""Attempts that found no page: few recordings show them, and no comparison is held to them."""
 NOT_VALIDATED = ModelErrors(
     refused="the model was not held to the recording; validated() does so, with one more replay"
 )
@@ -167,9 +134,14 @@ def errors_of(validation: Validation) -> ModelErrors:
     """Errors of the model that a validation found."""
     checks = validation.replay.checks
     refused = [str(check) for check in checks if check.level == REFUSED]
-    errors = (*_state_errors(validation), *_hold_errors(validation), *_other_errors(validation))
+    table, sides = validation.numbers, (validation.replay, validation.measured)
+    errors = (*table, *hold_errors(validation.recording, *sides, table))
     return ModelErrors(
-        by_row=dict(errors),
+        by_row={
+            (error.metric, error.scope): error
+            for error in errors
+            if error.is_known and error.metric not in _NOT_CHECKED
+        },
         refused="; ".join(refused) if worst(checks) == REFUSED else "",
         dispersion=_dispersion(validation.recording.trace),
     )
@@ -179,87 +151,6 @@ def _dispersion(trace: Trace) -> float:
     times = trace.time_ns[trace.event == Event.EXTFRAG]
     counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
     return max(float(counts.var(ddof=1) / counts.mean()), 1.0) if counts.any() else 1.0
-
-
-def _other_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    """Fallbacks, and counters of vmstat."""
-    sides = [
-        {(one.metric, one.scope): one.value for one in voc.compared(voc.FALLBACKS, side.fallbacks)}
-        for side in (validation.measured, validation.replay)
-    ]
-    if was_recorded(validation.recording, Event.EXTFRAG):
-        types = validation.replay.machine.migratetypes[:3]
-        scopes = [f"{wanted} from {used}" for wanted, used in product(types, repeat=2)]
-        by_type = product(("fallback_claims", "fallback_steals"), scopes)
-        for key in (("extfrag_events", "all"), *by_type):
-            yield key, ModelError.of(*(side.get(key, 0.0) for side in sides), "no fallback", 0.0)
-    counters = validation.errors[validation.errors["null_model"] == NO_PRESSURE]
-    for row in counters.itertuples():
-        error = ModelError.of(row.measured, row.predicted, NO_PRESSURE, row.null)
-        yield (row.metric, row.scope), error
-
-
-def _state_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    """Zones in which something changed at the scored snapshots; the null model keeps the start."""
-    machine = validation.replay.machine
-    real = States.of_measured(validation.measured, machine)
-    start = real.at(np.array([validation.scored_from_ns]))
-    instants = real.time_ns[real.time_ns > validation.scored_from_ns]
-    model = States.of_replay(validation.replay).at(instants)
-    sides = (voc.by_zone(side, machine) for side in (real.at(model.time_ns), model, start))
-    moved = set(zip(validation.snapshots["metric"], validation.snapshots["scope"], strict=True))
-    for kernel, its, held in zip(*sides, strict=True):
-        is_still = (kernel.metric, kernel.scope.partition(",at=")[0]) not in moved
-        if not len(kernel.values) or (
-            is_still and kernel.metric in ("free_pages", "pcp_count", "highatomic_blocks")
-        ):
-            continue
-        key = kernel.metric, kernel.scope
-        if kernel.how == "last":
-            null = held.value if len(start.time_ns) else float("nan")
-            yield key, ModelError.of(kernel.value, its.value, FROZEN, null)
-            continue
-        # Mean distance at instants, not the distance of means: errors may not hide one another.
-        predicted = its.values[np.isin(its.time_ns, kernel.time_ns)]
-        error = ModelError(
-            measured=kernel.value,
-            predicted=float(predicted.mean()),
-            error=float(np.abs(predicted - kernel.values).mean()),
-            null_model=FROZEN,
-            null_error=float(np.abs(held.value - kernel.values).mean()),
-        )
-        yield key, error
-
-
-def _hold_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    """Holds of zone->lock by site; the null model has no per-CPU lists: every page is a hold."""
-    measured, recording = validation.measured, validation.recording
-    nulls = validation.errors[validation.errors["null_model"] == NO_PCP]
-    nulls = nulls[nulls["scope"] == "all"].set_index("metric")["null"]
-    shown = {
-        **{site: was_recorded(recording, BY_NAME[site].event) for site in ("refill", "drain")},
-        "buddy_alloc": measured.boundaries in ("lock tracepoints", "kprobes"),
-        "direct_free": "direct_free" not in measured.unseen_sites,
-    }
-    sites = [site for site in MOVING if shown[site]]
-    metrics = [f"{site}_{what}" for site in sites for what in ("transactions", "pages")]
-    sizes = [f"pages_per_{site}" for site in sites] + ["longest_drain"] * shown["drain"]
-    if len(sites) == len(MOVING):
-        metrics.append("zone_lock_acquisitions")
-        sizes.append("pages_per_acquisition")
-    whole = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
-    nulls = {"zone_lock_acquisitions": whole} | nulls.to_dict()
-    tables = (side.transactions_full for side in (measured, validation.replay))
-    holds = (Holds.of_table(table[table["site"].isin(MOVING)]) for table in tables)
-    sides = (voc.compared(voc.HOLDS, side) for side in holds)
-    for kernel, its in zip(*sides, strict=True):
-        metric, key = kernel.metric, (kernel.metric, kernel.scope)
-        if metric in sizes and not (np.isnan(kernel.value) or np.isnan(its.value)):
-            yield key, ModelError.of(kernel.value, its.value, NO_PCP, 1.0)
-        elif metric in metrics:
-            name = NO_PCP if metric in nulls else "none"
-            null = float(nulls.get(metric, 0.0))
-            yield key, ModelError.of(kernel.value, its.value, name, null)
 
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
@@ -727,7 +618,7 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")
     edges = windows_of(base)
-    pairs = paired(_quantities(base, edges), _quantities(patch, edges))
+    pairs = joined(_quantities(base, edges), _quantities(patch, edges))
     if base.demand.by_orders != patch.demand.by_orders:
         kinds = [CLASS_NAMES[ANON]]  # faults alone are asked for anew
         pairs = _comparable(pairs, base.folios, patch.folios, kinds)

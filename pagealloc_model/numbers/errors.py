@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +15,36 @@ import pandas as pd
 
 from pagealloc_model.allocator.layout import CHAINED
 from pagealloc_model.allocator.objects import RECORDED
-from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES
+from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES, MOVING
 from pagealloc_model.base.arrays import parts
-from pagealloc_model.base.text import count_of, zone_scope
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.contention import OTHER, WAITING
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.folios import fault_shares
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.numbers import vocabulary as voc
-from pagealloc_model.numbers.statistics import SHARE, relative
-from pagealloc_model.numbers.values import WINDOWS, counter_changes, paired, was_recorded
+from pagealloc_model.numbers.join import (
+    IMPOSED,
+    PREDICTED,
+    PREDICTED_ALONE,
+    ModelError,
+    at_instants,
+    joined,
+)
+from pagealloc_model.numbers.statistics import SHARE
+from pagealloc_model.numbers.values import (
+    WINDOWS,
+    Holds,
+    Quantity,
+    States,
+    Zones,
+    counter_changes,
+    was_recorded,
+)
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.recording.machine import FALLING_BACK
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
@@ -33,181 +53,136 @@ if TYPE_CHECKING:
 FROZEN = "nothing changes"
 NO_PRESSURE = "no reclaim, every request served"
 NO_PCP = "no PCP"
-PREDICTED, PREDICTED_ALONE = "predicted", "predicted alone"
-"""Kinds of a row; of the second, no recording of this kind can have the measured side."""
 PCP_ORDER_MAX = 3
-ErrorRow = dict[str, object]
-ZONE = ["node", "zone"]
-"""Index levels that name a zone."""
-
-
-def error_row(
-    metric: str,
-    scope: str,
-    measured: float,
-    predicted: float,
-    unit: str,
-    null_model: str,
-    null: float,
-    *,
-    error: float | None = None,
-    null_error: float | None = None,
-    kind: str = PREDICTED,
-) -> ErrorRow:
-    """One row of the error table; errors that are not given are relative, of shares differences."""
-
-    def off(value: float) -> float:
-        return value - measured if unit == SHARE else relative(value, measured)
-
-    return {
-        "metric": metric,
-        "scope": scope,
-        "measured": measured,
-        "predicted": predicted,
-        "error": off(predicted) if error is None else error,
-        "unit": unit,
-        "null_model": null_model,
-        "null": null,
-        "null_error": off(null) if null_error is None else null_error,
-        "kind": kind,
-    }
+Row = tuple[Quantity, Quantity, Quantity]
+"""A number of states as measured and as predicted at the same instants, and that of the start."""
+_ZONE = re.compile(r"(node=[^,]*,)?zone=[^,]*")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scored:
-    """Measured and predicted state at the scored snapshots, and the measured one at the start.
+    """Measured and predicted states at the scored snapshots joined, with those of the start.
 
-    Frames have columns measured, predicted and null, and are indexed by time, node, zone and more.
+    Attributes:
+        start_ns: when the start was.
+        times: int64, shape (snapshots,).
+        together: free and listed pages of all zones.
+        compared: the numbers of each zone that comparisons have.
+        tabled: those that the error table has.
     """
 
     start_ns: int
     times: np.ndarray
-    free: pd.DataFrame
-    blocks: pd.DataFrame
-    listed: pd.DataFrame
-    boosts: pd.DataFrame
+    together: Row
+    compared: tuple[Row, ...]
+    tabled: tuple[Row, ...]
 
     @staticmethod
     def of(measured: Measured, predicted: Replay, *, start_ns: int, end_ns: int) -> Scored:
         """Join both sides at snapshots after `start_ns` and up to `end_ns`."""
-        times = np.unique(measured.pcp["time_ns"].to_numpy(np.int64))
-        times = times[(times > start_ns) & (times <= end_ns)]
+        machine = predicted.machine
+        real, model = States.of_measured(measured, machine), States.of_replay(predicted)
+        times = real.time_ns[(real.time_ns > start_ns) & (real.time_ns <= end_ns)]
+        model = model.at(times)
+        sides = (real.at(model.time_ns), model, real.at(np.array([start_ns])))
 
-        def joined(name: str, value: str, *keys: str) -> pd.DataFrame:
-            index = ["time_ns", *ZONE, *keys]
-            real, model = (
-                getattr(side, name).set_index(index)[value] for side in (measured, predicted)
+        def rows(numbers: Callable[[States], Iterator[Quantity]]) -> tuple[Row, ...]:
+            return tuple(
+                (of_kernel, at_instants(of_model, at), at_instants(start, at, held=True))
+                for of_kernel, of_model, start in zip(*map(numbers, sides), strict=True)
+                for at in (of_kernel.time_ns,)
             )
-            frame = pd.DataFrame({"measured": real, "predicted": model}).dropna()
-            at_start = real[real.index.get_level_values(0) == start_ns].droplevel(0)
-            frame = frame[frame.index.get_level_values(0).isin(times)]
-            return frame.assign(null=at_start.reindex(frame.index.droplevel(0)).to_numpy())
+
+        def together(states: States) -> Iterator[Quantity]:
+            table = Zones(states=states, block_order=machine.counted_order)
+            return voc.FREE_AND_LISTED.quantities(table)
 
         return Scored(
             start_ns=start_ns,
             times=times,
-            free=joined("free_pages", "pages", "order", "migratetype"),
-            blocks=joined("pageblocks", "blocks", "migratetype"),
-            listed=joined("pcp", "count", "cpu"),
-            boosts=joined("boosts", "pages"),
+            together=rows(together)[0],
+            compared=rows(lambda states: voc.by_zone(states, machine)),
+            tabled=rows(lambda states: voc.by_zone(states, machine, voc.SNAPSHOTS)),
         )
 
-    def scope(self, node: int, zone: str) -> str:
-        """A zone as rows name it."""
-        return zone_scope(node, zone, self.listed.index.unique("node"))
-
-    def series(self) -> dict[str, pd.DataFrame]:
-        """By metric: values of each zone at each snapshot."""
-        free, listed = (
-            frame.groupby(level=["time_ns", *ZONE], sort=False).sum()
-            for frame in (self.free, self.listed)
-        )
-        is_reserved = self.blocks.index.get_level_values("migratetype") == "HighAtomic"
-        return {
-            "free_pages": free,
-            "pcp_count": listed,
-            "highatomic_blocks": self.blocks[is_reserved].droplevel("migratetype"),
-            "watermark_boost": self.boosts,
-        }
+    @cached_property
+    def series(self) -> dict[str, dict[str, Row]]:
+        """By metric and zone: what is scored at every snapshot, where anything changed."""
+        series: dict[str, dict[str, Row]] = {metric: {} for metric in voc.SERIES_WORDS}
+        for row in (*self.compared, *self.tabled):
+            metric, scope = row[0].metric, row[0].scope
+            zone = zone_of(scope)
+            if metric in series and scope in (zone, f"{zone},at=end") and _moved(row).any():
+                series[metric][zone] = row
+        return series
 
     def at_snapshots(self) -> pd.DataFrame:
         """Model and kernel side by side at every scored snapshot."""
         frames = []
-        for metric, values in self.series().items():
-            frame = values[values.index.droplevel("time_ns").isin(_active_zones(values))]
-            frame = frame.reset_index()
-            scopes = map(self.scope, frame["node"], frame["zone"])
-            frames.append(frame.assign(scope=list(scopes), metric=metric))
-        table = pd.concat(frames, ignore_index=True)
-        table["time_s"] = (table["time_ns"] - self.start_ns) / 1e9
-        return table[["time_s", "metric", "scope", "measured", "predicted", "null"]]
+        for metric, rows in self.series.items():
+            parts = [
+                pd.DataFrame(
+                    {
+                        "time_s": (row[0].time_ns - self.start_ns) / 1e9,
+                        **{"metric": metric, "scope": zone},
+                        **dict(zip(SIDES, (side.values for side in row), strict=True)),
+                    }
+                )
+                for zone, row in rows.items()
+            ]
+            frames += [pd.concat(parts).sort_values("time_s", kind="stable")] if parts else []
+        columns = ["time_s", "metric", "scope", *SIDES]
+        table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+        table = table.astype({"predicted": float})
+        return table if table["null"].isna().any() else table.astype({"null": np.int64})
+
+    def errors(self) -> Iterator[ModelError]:
+        """Of everything that snapshots show; zones in which nothing changed are not in tables."""
+        if len(self.together[0].values):
+            yield ModelError.of_states(*self.together, FROZEN, kind=IMPOSED)
+        free = {zone: _moved(row).argmax() for zone, row in self.series["free_pages"].items()}
+        by_zone = defaultdict(list)
+        for row in self.tabled:
+            by_zone[zone_of(row[0].scope)].append(row)
+        for zone in sorted(free, key=free.__getitem__):
+            for row in by_zone[zone]:
+                if len(row[0].values) and row[0].how == "mean":
+                    yield ModelError.of_states(*row, FROZEN)
+        for row in self.tabled:
+            if row[0].metric == "pageblocks" and len(row[0].values):
+                yield from _blocks_error(row)
+        for row in self.compared:
+            metric, zone = row[0].metric, zone_of(row[0].scope)
+            is_still = metric in self.series and zone not in self.series[metric]
+            if len(row[0].values) and not is_still:
+                yield ModelError.of_states(*row, FROZEN, tabled=False)
 
 
-def _active_zones(values: pd.DataFrame) -> list[tuple[int, str]]:
-    """Nodes and names of zones in which the kernel or the model changed something."""
-    moved = (values["measured"] != values["null"]) | (values["predicted"] != values["null"])
-    return list(dict.fromkeys(values.index.droplevel("time_ns")[moved]))
+SIDES = ("measured", "predicted", "null")
 
 
-def _state_rows(scored: Scored) -> Iterator[ErrorRow]:
-    """Rows for everything that snapshots show; zones in which nothing happened are left out."""
-    series = scored.series()
-    free = series["free_pages"]
-    total = free.add(series["pcp_count"], fill_value=0).groupby(level="time_ns").sum()
-    yield from _series_rows("free_and_listed_pages", "all", total, kind="imposed")
-    for key in _active_zones(free):
-        scope = scored.scope(*key)
-        for metric in ("free_pages", "watermark_boost"):
-            if key in series[metric].index.droplevel("time_ns"):
-                yield from _series_rows(metric, scope, series[metric].xs(key, level=ZONE))
-        # Total variation between distributions of free pages over orders, mean over snapshots.
-        by_order = scored.free.xs(key, level=ZONE).groupby(level=["time_ns", "order"]).sum()
-        shares = by_order / by_order.groupby(level="time_ns").transform("sum")
-        error, null = (
-            float(((shares[name] - shares["measured"]).abs() / 2).groupby(level=0).sum().mean())
-            for name in ("predicted", "null")
-        )
-        yield error_row(
-            *("order_distribution_tv", scope, 0.0, error, "total variation", FROZEN, null),
-            error=error,
-            null_error=null,
-        )
-        of_zone = scored.listed.xs(key, level=ZONE)
-        for cpu in np.unique(of_zone.index.get_level_values("cpu")):
-            of_cpu = of_zone.xs(cpu, level="cpu")
-            yield from _series_rows("pcp_count", f"{scope},cpu={cpu}", of_cpu)
-    if not len(scored.blocks):
-        return
-    # Change of pageblocks by type from the start to the last snapshot; highatomic as counts.
-    last = scored.blocks.xs(scored.blocks.index.get_level_values(0).max(), level="time_ns")
-    for (node, zone, migratetype), row in last.iterrows():
-        scope = scored.scope(node, zone)
-        real, model, null = (float(row[name]) for name in ("measured", "predicted", "null"))
-        if migratetype == "HighAtomic" and (real or model or null):
-            shown = ("highatomic_blocks", scope, real, model, "blocks at the end")
-            yield error_row(*shown, FROZEN, null)
-        elif real != null or model != null:
-            scope = f"{scope},type={migratetype}"
-            shown = ("pageblocks", scope, real - null, model - null, "change in blocks")
-            yield error_row(*shown, FROZEN, 0.0)
+def zone_of(scope: str) -> str:
+    """The part of a scope that names a zone."""
+    zone = _ZONE.match(scope)
+    return zone[0] if zone else ""
 
 
-def _series_rows(
-    metric: str, scope: str, values: pd.DataFrame, *, kind: str = PREDICTED
-) -> Iterator[ErrorRow]:
-    """Mean distance over snapshots, as a share of the measured range, start included."""
-    if not len(values):
-        return
-    real, model, null = (values[name] for name in ("measured", "predicted", "null"))
-    spread = max(real.max(), null.max()) - min(real.min(), null.min())
-    if spread:
-        means = float(real.mean()), float(model.mean())
-        yield error_row(
-            *(metric, scope, *means, "pages, error in share of range", FROZEN, float(null.mean())),
-            error=float((model - real).abs().mean() / spread),
-            null_error=float((null - real).abs().mean() / spread),
-            kind=kind,
-        )
+def _moved(row: Row) -> np.ndarray:
+    """Mask of the instants at which the kernel or the model has another value than the start."""
+    real, model, start = (side.values for side in row)
+    return (real != start) | (model != start)
+
+
+def _blocks_error(row: Row) -> Iterator[ModelError]:
+    """Change of pageblocks of a type from the start to the last snapshot; highatomic as counts."""
+    scope = row[0].scope
+    real, model, start = (side.value for side in row)
+    if scope.endswith("type=HighAtomic") and (real or model or start):
+        numbers = (real, model, "blocks at the end", FROZEN, start)
+        yield ModelError.of("highatomic_blocks", zone_of(scope), *numbers)
+    elif real != start or model != start:
+        numbers = (real - start, model - start, "change in blocks", FROZEN, 0.0)
+        yield ModelError.of("pageblocks", scope, *numbers)
 
 
 def recorded_lock_model(recording: Recording) -> LockModel:
@@ -224,9 +199,9 @@ def shows_contention(times: LockTimes) -> pd.Series:
     return times.acquisitions["ahead"] > (0 if times.model.unfair else 1)
 
 
-def _contention_rows(
+def _contention_errors(
     recording: Recording, predicted: Replay, measured: Measured
-) -> Iterator[ErrorRow]:
+) -> Iterator[ModelError]:
     """`contended_acquisitions` in all and by CPU; measured NaN where it cannot be known.
 
     Waits of functions the model has no site for, such as readers in /proc, are left out. Of a fair
@@ -248,7 +223,7 @@ def _contention_rows(
             np.ones(len(side), bool) if cpu is None else (side["cpu"] == cpu).to_numpy(bool)
             for side in (frame, waits)
         )
-        yield error_row(
+        yield ModelError.of(
             "contended_acquisitions",
             "all" if cpu is None else f"cpu={cpu}",
             float(of_kernel.sum()) if measured.contention.known else float("nan"),
@@ -259,28 +234,77 @@ def _contention_rows(
         )
 
 
-def error_rows(
+def model_errors(
     recording: Recording, predicted: Replay, measured: Measured, scored: Scored
-) -> pd.DataFrame:
-    """All rows of the error table."""
-    known = was_recorded(recording, Event.EXTFRAG)
-    fallbacks = [float(side.fallbacks["count"].sum()) for side in (measured, predicted)]
-    fallbacks[0] = fallbacks[0] if known else float("nan")
-    rows = [
-        *_state_rows(scored),
-        *_transaction_rows(recording, predicted, measured),
-        error_row("extfrag_events", "all", *fallbacks, "events", "no fallback", 0.0),
-        *_placement_rows(predicted),
-        *_contention_rows(recording, predicted, measured),
-        *_counter_rows(predicted, measured),
-        *_folio_rows(predicted, measured),
-    ]
-    return pd.DataFrame(rows)
+) -> tuple[ModelError, ...]:
+    """The numbers of the error table, and those of states and fallbacks by pair of types."""
+    return (
+        *scored.errors(),
+        *_transaction_errors(recording, predicted, measured),
+        *_fallback_errors(recording, predicted, measured),
+        *_placement_errors(predicted),
+        *_contention_errors(recording, predicted, measured),
+        *_counter_errors(predicted, measured),
+        *_folio_errors(predicted, measured),
+    )
 
 
-def _transaction_rows(
+def error_table(errors: Iterable[ModelError]) -> pd.DataFrame:
+    """Rows of the table, see `Validation.errors`."""
+    return pd.DataFrame([error.row() for error in errors if error.tabled])
+
+
+def _fallback_errors(
     recording: Recording, predicted: Replay, measured: Measured
-) -> Iterator[ErrorRow]:
+) -> Iterator[ModelError]:
+    """Fallbacks in all, and by pair of types; measured NaN where they were not recorded."""
+    sides = [
+        {(one.metric, one.scope): one.value for one in voc.compared(voc.FALLBACKS, side.fallbacks)}
+        for side in (measured, predicted)
+    ]
+    is_known = was_recorded(recording, Event.EXTFRAG)
+    pairs = [f"{asked} from {used}" for asked, used in product(FALLING_BACK, repeat=2)]
+    for key in (("extfrag_events", "all"), *product(("fallback_claims", "fallback_steals"), pairs)):
+        real, model = (side.get(key, 0.0) for side in sides)
+        numbers = (real if is_known else float("nan"), model, "events", "no fallback", 0.0)
+        yield ModelError.of(*key, *numbers, tabled=key[1] == "all")
+
+
+def hold_errors(
+    recording: Recording, predicted: Replay, measured: Measured, table: Sequence[ModelError]
+) -> Iterator[ModelError]:
+    """Sizes of refills and drains, holds at the buddy and in all, which comparisons alone have.
+
+    Without per-CPU lists every page is a hold.
+    """
+    nulls = {row.metric: row.null for row in table if row.scope == "all"}
+    shown = {
+        **{site: was_recorded(recording, BY_NAME[site].event) for site in ("refill", "drain")},
+        "buddy_alloc": measured.boundaries in ("lock tracepoints", "kprobes"),
+        "direct_free": "direct_free" not in measured.unseen_sites,
+    }
+    sizes = [f"pages_per_{site}" for site in ("refill", "drain") if shown[site]]
+    sizes += ["longest_drain"] * shown["drain"]
+    at_buddy = [site for site in ("buddy_alloc", "direct_free") if shown[site]]
+    counts = {f"{site}_{what}": 0.0 for site in at_buddy for what in ("transactions", "pages")}
+    if all(shown.values()):
+        sizes.append("pages_per_acquisition")
+        counts["zone_lock_acquisitions"] = (
+            nulls["refill_transactions"] + nulls["drain_transactions"]
+        )
+    tables = (side.transactions_full for side in (measured, predicted))
+    holds = (Holds.of_table(table[table["site"].isin(MOVING)]) for table in tables)
+    sides = (voc.compared(voc.HOLDS, side) for side in holds)
+    for real, model in zip(*sides, strict=True):
+        if real.metric in sizes or real.metric in counts:
+            name = "none" if real.metric in counts and real.metric[0] != "z" else NO_PCP
+            numbers = (real.value, model.value, real.unit, name, counts.get(real.metric, 1.0))
+            yield ModelError.of(real.metric, real.scope, *numbers, tabled=False)
+
+
+def _transaction_errors(
+    recording: Recording, predicted: Replay, measured: Measured
+) -> Iterator[ModelError]:
     """Refills and drains: in all, by CPU, and bin by bin; and attempts that found no page."""
     tables = (measured.transactions_full, predicted.transactions_full)
     for site, event in (("refill", Event.ALLOC), ("drain", Event.FREE)):
@@ -298,7 +322,7 @@ def _transaction_rows(
             )
             scope = "all" if cpu is None else f"cpu={cpu}"
             shown = (f"{site}_{unit}", scope, real if known else float("nan"), model, unit)
-            yield error_row(*shown, NO_PCP, null)
+            yield ModelError.of(*shown, NO_PCP, null)
         # Absolute differences summed over time bins, as a share of the measured total.
         both = pd.DataFrame(
             {
@@ -309,17 +333,18 @@ def _transaction_rows(
         total, mean = both["real"].sum(), float(both["real"].mean())
         if total:
             shown = (f"{site}_pages", "per time bin", mean, float(both["model"].mean()))
-            yield error_row(
+            yield ModelError.of(
                 *(*shown, "pages, absolute errors summed", "measured mean", mean),
-                error=float((both["model"] - both["real"]).abs().sum() / total),
-                null_error=float((both["real"].mean() - both["real"]).abs().sum() / total),
+                error=float((both["model"] - both["real"]).abs().sum()),
+                null_error=float((both["real"].mean() - both["real"]).abs().sum()),
+                whole=float(total),
             )
     for site in EMPTY_SITES:
         is_seen = site not in measured.unseen_sites
         real, model = (float((table["site"] == site).sum()) for table in tables)
         shown = (f"{site}_transactions", "all", real if is_seen else float("nan"), model)
         kind = PREDICTED if is_seen else PREDICTED_ALONE
-        yield error_row(*shown, "transactions", "none is empty", 0.0, kind=kind)
+        yield ModelError.of(*shown, "transactions", "none is empty", 0.0, kind=kind)
 
 
 def moved_by_cpu(trace: Trace, event: Event) -> pd.DataFrame:
@@ -353,7 +378,7 @@ def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
         )
 
 
-def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
+def _placement_errors(predicted: Replay) -> Iterator[ModelError]:
     """Share of recorded allocations whose page, block or zone is the kernel's, free-running."""
     machine, objects = predicted.machine, predicted.demand.objects
     recorded = objects["kind"] == RECORDED
@@ -371,10 +396,10 @@ def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
         ("placement_zone", zones == machine.zones_of_pages(in_pieces), most_used, most),
     ):
         share = float(hit.mean()) if len(hit) else float("nan")
-        yield error_row(metric, "all", 1.0, share, SHARE, null_model, null)
+        yield ModelError.of(metric, "all", 1.0, share, SHARE, null_model, null)
 
 
-def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+def _counter_errors(predicted: Replay, measured: Measured) -> Iterator[ModelError]:
     """Reclaim, compaction, stalls and huge pages, between the first and last sample of vmstat.
 
     A literal replay cannot know them: it has what was measured of huge pages.
@@ -384,7 +409,7 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
         share = voc.thp_success(counter_changes(table, (-np.inf, np.inf)))
         unknown = (SHARE, "none", float("nan"))
         if not np.isnan(share):
-            yield error_row("thp_success", "all", share, float("nan"), *unknown)
+            yield ModelError.of("thp_success", "all", share, float("nan"), *unknown)
         return
     times = np.unique(table["time_ns"].to_numpy())
     times = times[(times >= predicted.edges[0]) & (times <= predicted.edges[-1])]
@@ -398,25 +423,25 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
         if not (np.isnan(real.value) or np.isnan(model.value)):
             null = 1.0 if real.unit == SHARE else 0.0
             shown = (real.metric, real.scope, real.value, model.value, real.unit)
-            yield error_row(*shown, NO_PRESSURE, null)
+            yield ModelError.of(*shown, NO_PRESSURE, null)
 
 
-def _folio_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+def _folio_errors(predicted: Replay, measured: Measured) -> Iterator[ModelError]:
     """Shares of requests for folios served, and served at once, of elastic replays (S10.12)."""
     if predicted.assumptions.reclaim != "elastic":
         return
     sides = (voc.folios(side.folios, predicted.edges) for side in (measured, predicted))
-    for real, model in paired(*sides):
+    for real, model in joined(*sides):
         if not (np.isnan(real.value) or np.isnan(model.value)):
             shown = (real.metric, real.scope, real.value, model.value, real.unit)
-            yield error_row(*shown, NO_PRESSURE, 1.0)
+            yield ModelError.of(*shown, NO_PRESSURE, 1.0)
     folios = predicted.folios
     own = folios[folios["class"] == "anon"].set_index("order")
     for order, share in fault_shares(measured.folio_counters).items():
         if order in own.index:
             model = 1.0 - float(own["failed"][order]) / float(own["asked"][order])
             shown = ("anon_fault_success", f"order={order}", share, model, SHARE)
-            yield error_row(*shown, NO_PRESSURE, 1.0)
+            yield ModelError.of(*shown, NO_PRESSURE, 1.0)
 
 
 NEARER, FARTHER = "nearer", "no nearer"

@@ -25,7 +25,13 @@ from pagealloc_model.policy.assumptions import Assumptions
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
-from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.machine import (
+    DEFAULT_MIGRATETYPES,
+    FALLING_BACK,
+    MIGRATETYPES,
+    Machine,
+    Zone,
+)
 from pagealloc_model.recording.memory_state import open_memory_state
 from pagealloc_model.recording.proc.mem_info import (
     LETTERS,
@@ -39,7 +45,6 @@ from pagealloc_model.recording.trace.formats import gfp_word
 if TYPE_CHECKING:
     import pandas as pd
 
-TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "CMA", "Isolate")
 READ_FIELDS = (
     "min_free_kbytes",
     "watermark_scale_factor",
@@ -591,7 +596,7 @@ class _Judge:
                     )
                 )
                 start += size
-        types = TYPES if self.has_cma else tuple(name for name in TYPES if name != "CMA")
+        types = MIGRATETYPES if self.has_cma else DEFAULT_MIGRATETYPES
         return Machine(
             zones=tuple(zones),
             nr_cpus=len(nodes),
@@ -676,7 +681,7 @@ class _Judge:
                 )
             )
         rows.sort(key=lambda each: (not each.place, each.place))
-        types = TYPES[:3]
+        types = FALLING_BACK
         if later & at.ALLOC_HIGHATOMIC:
             types += ("HighAtomic",)
         if later & at.ALLOC_CMA:

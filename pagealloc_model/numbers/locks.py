@@ -16,9 +16,10 @@ from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.measured import Measured, bin_start, measure
 from pagealloc_model.numbers.errors import recorded_lock_model, shows_contention
+from pagealloc_model.numbers.join import joined
 from pagealloc_model.numbers.result_tables import comparison_table
 from pagealloc_model.numbers.statistics import relative
-from pagealloc_model.numbers.values import Quantity, paired
+from pagealloc_model.numbers.values import Quantity
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.predicted.lock_times import (
     LIST_PARTS,
@@ -46,7 +47,7 @@ def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
             *(before.metric, before.scope, before.value, after.value),
             *(after.value - before.value, before.unit, before.better),
         )
-        for before, after in paired(_quantities(base), _quantities(patch))
+        for before, after in joined(_quantities(base), _quantities(patch))
     ]
     return pd.DataFrame(rows, columns=columns)
 

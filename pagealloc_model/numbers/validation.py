@@ -22,12 +22,13 @@ from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.numbers.errors import (
-    PREDICTED,
     Scored,
     empty_attempt_notes,
-    error_rows,
+    error_table,
+    model_errors,
     records,
 )
+from pagealloc_model.numbers.join import PREDICTED, ModelError, distance
 from pagealloc_model.numbers.loss_windows import (
     LossWindow,
     loss_windows,
@@ -116,7 +117,7 @@ def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
         sides = series.groupby("time_s")[["measured", "predicted", "null"]].sum()
         if len(sides):
             measured, predicted, null = (sides[name].to_numpy(float) for name in sides)
-            distances = [float(np.abs(side - measured).mean()) for side in (predicted, null)]
+            distances = [distance(side, measured) for side in (predicted, null)]
             means = float(measured.mean()), float(predicted.mean())
             scored.append((words, metric, *means, *distances))
     known = (errors["kind"] == PREDICTED) & errors[["measured", "predicted"]].notna().all(axis=1)
@@ -269,6 +270,7 @@ class Validation:
         errors: metric, scope, measured, predicted, error, unit, null_model, null, null_error,
             kind. `error` is relative to `measured` unless the unit says otherwise.
         snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
+        numbers: the same, and what comparisons alone look up.
         rule_evidence: what each rule rests on, held against what the allocator did.
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
@@ -281,6 +283,7 @@ class Validation:
     measured: Measured
     errors: pd.DataFrame
     snapshots: pd.DataFrame
+    numbers: tuple[ModelError, ...]
     rule_evidence: tuple[RuleEvidence, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
@@ -452,7 +455,7 @@ def _compared(recording: Recording, predicted: Replay, report: Report) -> Valida
     notes += missing_topology(predicted.machine)
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
-    errors = error_rows(recording, predicted, measured, scored)
+    errors = model_errors(recording, predicted, measured, scored)
     del stream
     not_modelled = list(NOT_MODELLED)
     if assumptions.reclaim == "literal":
@@ -466,8 +469,9 @@ def _compared(recording: Recording, predicted: Replay, report: Report) -> Valida
         recording=recording,
         replay=predicted,
         measured=measured,
-        errors=errors,
+        errors=error_table(errors),
         snapshots=scored.at_snapshots(),
+        numbers=errors,
         rule_evidence=evidence,
         notes=tuple(dict.fromkeys(notes)),
         not_modelled=tuple(not_modelled),

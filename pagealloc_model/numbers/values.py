@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -17,7 +17,7 @@ from pagealloc_model.measured.measured import Measured
 from pagealloc_model.numbers.statistics import HALF, SHARE, quantile_of_counts, slope
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import named_sites
-from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.machine import NUMBERED_EVERYWHERE, Machine
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 
@@ -26,7 +26,7 @@ How = Literal["sum", "mean", "ratio", "most", "quantile", "count", "last"]
 Window = tuple[int, int]
 """Nanoseconds on the recording's clock, both ends included."""
 
-TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+TYPES = NUMBERED_EVERYWHERE
 HIGHATOMIC = TYPES.index("HighAtomic")
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
@@ -188,22 +188,6 @@ def unknown(like: Quantity) -> Quantity:
     )
 
 
-def paired(
-    before: Iterable[Quantity], after: Iterable[Quantity]
-) -> tuple[tuple[Quantity, Quantity], ...]:
-    """Each quantity of either side; one that a side lacks is 0 there if it counts, else unknown."""
-    sides = [{(q.metric, q.scope, q.unit): q for q in side} for side in (before, after)]
-
-    def lacking(other: Quantity) -> Quantity:
-        if other.how in ("count", "sum"):
-            return replace(other, time_ns=other.time_ns[:0], values=np.zeros(0))
-        return unknown(other)
-
-    keys = dict.fromkeys([*sides[0], *sides[1]])
-    known = [[side.get(key) for side in sides] for key in keys]
-    return tuple((one or lacking(other), other or lacking(one)) for one, other in known)
-
-
 @dataclass(frozen=True, eq=False)
 class States:
     """Free pages, blocks and lists by instant, of snapshots or samples; NaN where unknown.
@@ -213,23 +197,14 @@ class States:
         free: pages, shape (instants, zones, orders, migratetypes).
         blocks: pageblocks, shape (instants, zones, migratetypes).
         listed: pages on per-CPU lists, shape (instants, zones, CPUs).
+        boosts: watermark boosts in pages, shape (instants, zones).
     """
 
     time_ns: np.ndarray
     free: np.ndarray
     blocks: np.ndarray
     listed: np.ndarray
-
-    @staticmethod
-    def of_counts(free_buddies: np.ndarray, blocks: np.ndarray) -> States:
-        """Free buddies and pageblocks, shaped as here, of instants that nothing dates."""
-        sizes = 1 << np.arange(free_buddies.shape[2], dtype=np.int64)
-        return States(
-            time_ns=np.arange(len(blocks)),
-            free=free_buddies * sizes[None, None, :, None],
-            blocks=blocks,
-            listed=np.zeros((*blocks.shape[:2], 0), np.int64),
-        )
+    boosts: np.ndarray
 
     @staticmethod
     def of_replay(replay: Replay) -> States:
@@ -238,13 +213,19 @@ class States:
         blocks = samples.blocks
         if machine.pageblock_order != machine.counted_order:
             blocks = blocks * 2.0 ** (machine.pageblock_order - machine.counted_order)
-        states = States.of_counts(samples.free_buddies, blocks)
-        return replace(states, time_ns=samples.time_ns, listed=samples.pcp[..., 0])
+        sizes = 1 << np.arange(machine.max_order + 1, dtype=np.int64)
+        return States(
+            time_ns=samples.time_ns,
+            free=samples.free_buddies[:, :, : len(sizes)] * sizes[None, None, :, None],
+            blocks=blocks,
+            listed=samples.pcp[..., 0],
+            boosts=samples.boosts,
+        )
 
     @staticmethod
     def of_measured(measured: Measured, machine: Machine) -> States:
         """A recording's snapshots, in the zones of a machine."""
-        tables = (measured.free_pages, measured.pageblocks, measured.pcp)
+        tables = (measured.free_pages, measured.pageblocks, measured.pcp, measured.boosts)
         times = np.unique(np.concatenate([t["time_ns"].to_numpy(np.int64) for t in tables]))
         types = {name: number for number, name in enumerate(machine.migratetypes)}
 
@@ -265,7 +246,7 @@ class States:
             np.add.at(array, tuple(cell[known] for cell in cells), values[known])
             return array
 
-        free, blocks, listed = tables
+        free, blocks, listed, boosts = tables
         orders, kinds = machine.max_order + 1, len(types)
         return States(
             time_ns=times,
@@ -274,6 +255,7 @@ class States:
             ),
             blocks=dense(blocks, "blocks", (blocks["migratetype"].map(types), kinds)),
             listed=dense(listed, "count", (listed["cpu"], machine.nr_cpus)),
+            boosts=dense(boosts, "pages"),
         )
 
     def at(self, instants: np.ndarray) -> States:
@@ -294,12 +276,14 @@ class Zones:
         states: of all zones.
         zones: numbers of those that are meant; None for all.
         block_order: of a pageblock.
+        types: names of migratetypes.
         run: the states of a whole run and its window, where changes over it are asked for.
     """
 
     states: States
     zones: Sequence[int] | None = None
     block_order: int
+    types: Sequence[str] = TYPES
     run: tuple[States, Window] | None = None
 
     def _together(self, part: np.ndarray) -> np.ndarray:
@@ -332,9 +316,19 @@ class Zones:
         return self._together(self.states.blocks)
 
     @cached_property
+    def by_cpu(self) -> np.ndarray:
+        """Pages on per-CPU lists, shape (instants, CPUs)."""
+        return self._together(self.states.listed)
+
+    @cached_property
     def listed(self) -> np.ndarray:
         """Pages on per-CPU lists, shape (instants,)."""
-        return self._together(self.states.listed).sum(axis=1)
+        return self.by_cpu.sum(axis=1)
+
+    @cached_property
+    def boosts(self) -> np.ndarray:
+        """Watermark boosts in pages, shape (instants,)."""
+        return self._together(self.states.boosts)
 
     def added(self, migratetype: str) -> float:
         """Blocks of a type at the end of the run less those at its start."""

@@ -10,7 +10,7 @@ comparisons, verdicts, sweeps, experiments, pages and mails select from them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -249,7 +249,8 @@ def _blocks(migratetype: str) -> Callable[[Zones], Values]:
 
 
 def _most_blocks(zones: Zones) -> Values:
-    return Values(_blocks("HighAtomic")(zones).values.max(initial=0.0))
+    blocks = _blocks("HighAtomic")(zones).values
+    return Values(blocks.max() if len(blocks) else np.nan)
 
 
 def _unusable_index(order: int | None, zones: Zones) -> np.ndarray:
@@ -262,13 +263,35 @@ def _free_by_order(zones: Zones) -> Iterator[tuple[str, Values]]:
         yield f"order={order}", Values(zones.by_order[:, order])
 
 
+def _order_shares(zones: Zones) -> Values:
+    """Share of each order in the free pages, shape (instants, orders)."""
+    known = ~np.isnan(zones.by_order).any(axis=1)
+    free = zones.by_order[known].astype(float)
+    with np.errstate(invalid="ignore"):
+        return Values(free / free.sum(axis=1, keepdims=True), zones.states.time_ns[known])
+
+
+def _listed_by_cpu(zones: Zones) -> Iterator[tuple[str, Values]]:
+    for cpu in range(zones.by_cpu.shape[1]):
+        yield f"cpu={cpu}", dated(lambda zones, cpu=cpu: zones.by_cpu[:, cpu])(zones)
+
+
+def _blocks_by_type(zones: Zones) -> Iterator[tuple[str, Values]]:
+    for name in sorted(zones.types):
+        place = zones.types.index(name)
+        blocks = dated(lambda zones, place=place: zones.blocks[:, place].astype(float))
+        yield f"type={name}", blocks(zones)
+
+
 _ABOVE_COSTLY = 4
 """First order above mainline's PAGE_ALLOC_COSTLY_ORDER, whatever the policy says."""
 _FREE = dated(lambda zones: zones.free.sum(axis=(1, 2)))
 # fmt: off
+_FREE_PAGES = Number("free_pages", "pages", "", "mean", _FREE, scope="", verdict=(1, "free pages"),
+                     run="free pages", sweep="free_pages",
+                     meaning="free in the buddy, mean over time")
 STATES = (
-    Number("free_pages", "pages", "", "mean", _FREE, scope="", verdict=(1, "free pages"),
-           run="free pages", sweep="free_pages", meaning="free in the buddy, mean over time"),
+    _FREE_PAGES,
     Number("", "pages", "", "last", _FREE, sweep="free_pages_end", meaning="the same at the end"),
     *(Number("", "pages", "", "mean", dated(lambda zones, place=place: zones.by_type[:, place]),
              run=f"free {name} pages")
@@ -309,6 +332,17 @@ STATES = (
              run=f"{name} blocks added")
       for name in ("HighAtomic", "Unmovable")),
 )
+FREE_AND_LISTED = Number("free_and_listed_pages", "pages", "", "mean",
+                         dated(lambda zones: zones.free.sum(axis=(1, 2)) + zones.listed))
+_SNAPSHOTS_ALONE = (
+    Number("watermark_boost", "pages", "", "mean", dated(lambda zones: zones.boosts), scope="",
+           verdict=(4, "watermark boosts")),
+    Number("order_distribution_tv", "total variation", LOWER, "mean", _order_shares, scope=""),
+    Number("pcp_count", "pages", "", "mean", _listed_by_cpu),
+    Number("pageblocks", "blocks", "", "last", _blocks_by_type),
+)
+SNAPSHOTS = (_FREE_PAGES, *_SNAPSHOTS_ALONE)
+"""What error tables have of each zone."""
 # fmt: on
 ADDED = "HighAtomic blocks added"
 
@@ -584,19 +618,29 @@ SWEPT_ELASTIC = (
            meaning="share of requests of order {order} for {class} memory that were served "
                    "(elastic)"),
 )
-ERRORS_ALONE = (
-    Number("watermark_boost", "pages", verdict=(4, "watermark boosts")),
+WAITS = (
     Number("contended_acquisitions", "", LOWER, verdict=(16, "waits at zone->lock")),
 )
 # fmt: on
 
 NUMBERS = (
-    *(*HOLDS, *STATES, *LISTS, *FALLBACKS, *HOLD_TIMES, *COUNTERS, FAILED, *FOLIOS),
+    *(
+        *HOLDS,
+        *STATES,
+        *_SNAPSHOTS_ALONE,
+        *LISTS,
+        *FALLBACKS,
+        *HOLD_TIMES,
+        *COUNTERS,
+        FAILED,
+        *FOLIOS,
+    ),
     *(*CHANGES, *REQUESTS, *FALLBACKS_BY_KIND, *SWEPT_REPLAY, *SWEPT_ELASTIC),
-    *ERRORS_ALONE,
+    FREE_AND_LISTED,
+    *WAITS,
 )
 _SCORED = sorted((number for number in NUMBERS if number.verdict[0]), key=lambda row: row.verdict)
-SERIES_WORDS = {row.name: row.verdict[1] for row in _SCORED if row in (*STATES, ERRORS_ALONE[0])}
+SERIES_WORDS = {row.name: row.verdict[1] for row in _SCORED if row in (*STATES, *SNAPSHOTS)}
 """What a verdict scores at every snapshot, in words."""
 TOTAL_WORDS = {
     (row.name, row.scope): row.verdict[1] for row in _SCORED if row.name not in SERIES_WORDS
@@ -618,13 +662,18 @@ def compared(section: Iterable[Number], table: object, zone: str = "") -> Iterat
             yield from number.quantities(table, zone)
 
 
-def by_zone(states: States, machine: Machine) -> Iterator[Quantity]:
-    """Those of free memory, blocks and lists in each zone."""
+def by_zone(states: States, machine: Machine, section: Sequence[Number] = ()) -> Iterator[Quantity]:
+    """A section's numbers in each zone, by default those of free memory, blocks and lists."""
     for index, zone in enumerate(machine.zones):
         if zone.managed:
             scope = zone_scope(zone.node, zone.name, machine.nodes)
-            table = Zones(states=states, zones=[index], block_order=machine.counted_order)
-            yield from compared(STATES, table, scope)
+            table = Zones(
+                states=states,
+                zones=[index],
+                block_order=machine.counted_order,
+                types=machine.migratetypes,
+            )
+            yield from compared(section or STATES, table, scope)
 
 
 def of_run(section: Iterable[Number], table: object) -> dict[str, float]:
@@ -646,7 +695,6 @@ def swept(section: Iterable[Number], table: object) -> dict[str, float]:
 def sweep_row(replay: Replay) -> dict[str, float]:
     """A replay's row in a sweep; counters and huge pages where reclaim is elastic."""
     machine, states = replay.machine, States.of_replay(replay)
-    states = replace(states, free=states.free[:, :, : machine.max_order + 1])
     row = {
         **swept(STATES, Zones(states=states, block_order=machine.counted_order)),
         **swept(FALLBACKS_BY_KIND, replay.fallback_counts.sum(axis=(0, 1, 3, 4))),

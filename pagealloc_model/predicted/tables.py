@@ -17,7 +17,7 @@ from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.memo import Memo
 from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.machine import FALLING_BACK, Machine
 from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
 
 _OBJECTS, _PAGES = 6, 7
@@ -223,7 +223,7 @@ class Tables(Memo):
     def fallbacks(self) -> pd.DataFrame:
         """Fallbacks by types, orders and kind (S6.6)."""
         counts = self.fallback_counts
-        names = ("Unmovable", "Movable", "Reclaimable")
+        names = FALLING_BACK
         rows = [
             (names[wanted], names[other], order, found, FALLBACK_KINDS[kind], count)
             for (wanted, other, kind, order, found), count in zip(

@@ -25,7 +25,10 @@ PMD_ORDER = 9
 """Order of a transparent huge page (S1.9)."""
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
 ZONES_MAX, ZONE_TYPES_MAX = 126, 8
-DEFAULT_MIGRATETYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")
+MIGRATETYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "CMA", "Isolate")
+"""Of a kernel with all of them; the first four have the same numbers in all (S1.5)."""
+FALLING_BACK, NUMBERED_EVERYWHERE = MIGRATETYPES[:3], MIGRATETYPES[:4]
+DEFAULT_MIGRATETYPES = (*NUMBERED_EVERYWHERE, "Isolate")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pagealloc_model.numbers.statistics import CONFIDENCE, RESAMPLES, resampled_
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
-from pagealloc_model.sweeps.sweep import distinct, sweep
+from pagealloc_model.sweeps.sweep import ReplayRows, distinct, sweep
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -49,7 +49,7 @@ DEFAULT_METRICS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FleetResult:
+class FleetResult(ReplayRows):
     """The hosts of two sides.
 
     Attributes:
@@ -65,17 +65,10 @@ class FleetResult:
 
         return fleet_html(self)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(self.to_text())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """A copy of the table of hosts."""
-        return self.hosts.copy()
-
     @property
-    def failed(self) -> pd.DataFrame:
-        """The hosts that have an error in place of numbers."""
-        return self.hosts[self.hosts["error"] != ""]
+    def rows(self) -> pd.DataFrame:
+        """The same under the name that a sweep's table has."""
+        return self.hosts
 
     def compared(self, metrics: Sequence[str] = ()) -> pd.DataFrame:
         """Both sides' hosts, metric by metric.

@@ -59,8 +59,24 @@ RULE = (
 )
 
 
+class ReplayRows:
+    """A base of results whose table `rows` has a row a replay, with its error where it failed."""
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.to_text())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A copy of the table."""
+        return self.rows.copy()
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The rows that have an error in place of numbers."""
+        return self.rows[self.rows["error"] != ""]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SweepResult:
+class SweepResult(ReplayRows):
     """A sweep's table.
 
     Attributes:
@@ -81,18 +97,6 @@ class SweepResult:
         from pagealloc_model.show.html.results import sweep_html
 
         return sweep_html(self)
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(self.to_text())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """A copy of the table."""
-        return self.rows.copy()
-
-    @property
-    def failed(self) -> pd.DataFrame:
-        """The points that have an error in place of numbers."""
-        return self.rows[self.rows["error"] != ""]
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Layouts of a kernel's structures, from the type information that it carries (BTF).
+"""Structures and functions of a kernel, from the type information that it carries (BTF).
 
 Every distribution's kernel has it in its own memory, so neither debugging symbols nor files of the
 kernel are needed. The format is `Documentation/bpf/btf.rst`.
@@ -7,6 +7,7 @@ kernel are needed. The format is `Documentation/bpf/btf.rst`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,12 @@ _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
 _INT, _PTR, _ARRAY, _STRUCT, _UNION, _ENUM, _TYPEDEF = 1, 2, 3, 4, 5, 6, 8
 _VOLATILE, _CONST, _RESTRICT, _TYPE_TAG, _ENUM64 = 9, 10, 11, 18, 19
+_FUNCTION, _PROTOTYPE, _LAST_KIND = 12, 13, _ENUM64
 _NAMED = _TYPEDEF, _VOLATILE, _CONST, _RESTRICT, _TYPE_TAG
+_PARAMETER = struct.Struct("<II")
+# Bytes behind a type's head by kind: fixed ones, and those of each of its members.
 _TAIL = {_INT: 4, _ARRAY: 12, 14: 4, 17: 4}
-_TAIL_EACH = {_STRUCT: 12, _UNION: 12, _ENUM: 8, 13: 8, 15: 12, _ENUM64: 12}
+_TAIL_EACH = {_STRUCT: 12, _UNION: 12, _ENUM: 8, _PROTOTYPE: 8, 15: 12, _ENUM64: 12}
 
 
 class _Type(NamedTuple):
@@ -43,19 +47,28 @@ class KernelTypes:
     """The types that a kernel describes in its memory."""
 
     def __init__(self, data: bytes) -> None:
-        """Read the type information; raises UsageError if it is of another layout."""
-        if len(data) < _HEADER.size:
-            raise UsageError("the kernel's type information (BTF) is cut off")
+        """Read the type information; raises UsageError if it is damaged or of another layout."""
+        try:
+            self._read(data)
+        except (struct.error, ValueError):
+            raise UsageError("the kernel's type information (BTF) is cut off") from None
+
+    def _read(self, data: bytes) -> None:
         magic, version, _, length, types, types_length, names, _ = _HEADER.unpack_from(data)
         if magic != _MAGIC or version != _VERSION:
             raise UsageError("the kernel's type information (BTF) has an unknown layout")
         self._data, self._names = data, length + names
         self._places = [0]
         self._by_name: dict[tuple[bool, str], int] = {}
+        self._prototypes: dict[int, int] = {}
         place, end = length + types, length + types + types_length
         while place < end:
-            name, info, _ = _TYPE.unpack_from(data, place)
+            name, info, other = _TYPE.unpack_from(data, place)
             kind, entries = info >> 24 & 31, info & 0xFFFF
+            if not 0 < kind <= _LAST_KIND:
+                raise UsageError(f"the kernel's type information (BTF) has the unknown kind {kind}")
+            if kind == _FUNCTION:
+                self._prototypes[name] = other
             if name and kind in (_STRUCT, _UNION, _ENUM, _ENUM64):
                 is_enum = kind in (_ENUM, _ENUM64)
                 self._by_name.setdefault((is_enum, self._name(name)), len(self._places))
@@ -98,6 +111,27 @@ class KernelTypes:
         layout = struct.Struct("<Ii" if kind == _ENUM else "<Iq")
         rows = (layout.unpack_from(self._data, tail + at * layout.size) for at in range(entries))
         return {self._name(word): value for word, value in rows}
+
+    def parameters(self, functions: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the parameters in order, of those of some functions that are described.
+
+        A function that the compiler inlined everywhere, or whose parameters it changed, is not.
+
+        Raises:
+            UsageError: the type information is damaged.
+        """
+        described = {}
+        try:
+            for name, number in self._prototypes.items():
+                if (word := self._name(name)) in functions:
+                    prototype = self._type(number)
+                    size = prototype.entries * _PARAMETER.size
+                    rows = self._data[prototype.tail : prototype.tail + size]
+                    names = (self._name(name) for name, _ in _PARAMETER.iter_unpack(rows))
+                    described[word] = tuple(names)
+        except (struct.error, ValueError, IndexError):
+            raise UsageError("the kernel's type information (BTF) is cut off") from None
+        return described
 
     def _number(self, structure: str) -> int:
         try:

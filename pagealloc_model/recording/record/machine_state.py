@@ -178,15 +178,8 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
         listed_pfn=listed,
         block_type=block_type,
         block_skip=block_skip,
-        pageset_count=of_pagesets("count"),
-        pageset_high=of_pagesets("high"),
-        pageset_high_min=of_pagesets("high_min"),
-        pageset_high_max=of_pagesets("high_max"),
-        pageset_batch=of_pagesets("batch"),
-        pageset_alloc_factor=of_pagesets("alloc_factor"),
+        **{f"pageset_{name}": of_pagesets(name) for name in _PAGESET_NUMBERS},
         pageset_free_count=np.maximum(of_pagesets("free_count"), of_pagesets("free_factor")),
-        pageset_expire=of_pagesets("expire"),
-        pageset_flags=of_pagesets("flags"),
         zone_start=of_zones("zone_start_pfn"),
         zone_spanned=of_zones("spanned_pages"),
         zone_present=of_zones("present_pages"),
@@ -221,6 +214,16 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
 
 
 _PAGESET = "per_cpu_pageset"
+_PAGESET_NUMBERS = [
+    "count",
+    "high",
+    "high_min",
+    "high_max",
+    "batch",
+    "alloc_factor",
+    "expire",
+    "flags",
+]
 
 
 def _end(zone: Structure) -> int:

@@ -1,4 +1,4 @@
-"""Kprobes on functions that have no tracepoint, and the kernel's own types of their parameters."""
+"""Kprobes on functions that have no tracepoint."""
 
 from __future__ import annotations
 
@@ -6,66 +6,13 @@ import contextlib
 import errno
 import os
 import re
-import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record.host import Host, read_or_none
-
-_MAGIC = 0xEB9F
-_HEADER = struct.Struct("<HBBIIIII")
-_TYPE = struct.Struct("<III")
-_PARAMETER = struct.Struct("<II")
-_FUNCTION, _PROTOTYPE = 12, 13
-# Bytes behind a type's head by kind: fixed ones, and those of each of its members.
-_FIXED = {1: 4, 3: 12, 14: 4, 17: 4}
-_EACH = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
-_LAST_KIND = 19
-
-
-def function_parameters(btf: bytes, functions: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Parameter names by function, in order, for those of `functions` that the data describe.
-
-    A function that the compiler inlined everywhere, or whose parameters it changed, is not
-    described. Damaged data are a ValueError.
-    """
-
-    def text(offset: int) -> str:
-        return texts[offset : texts.index(b"\0", offset)].decode("utf-8", "replace")
-
-    try:
-        magic, _, _, header, type_start, type_size, text_start, text_size = _HEADER.unpack_from(btf)
-        if magic != _MAGIC:
-            raise ValueError("no kernel type data")
-        texts = btf[header + text_start : header + text_start + text_size]
-        prototypes: dict[int, int] = {}
-        places = [0]
-        position, end = header + type_start, header + type_start + type_size
-        while position < end:
-            name, info, other = _TYPE.unpack_from(btf, position)
-            kind, members = info >> 24 & 0x1F, info & 0xFFFF
-            if not 0 < kind <= _LAST_KIND:
-                raise ValueError(f"kernel type data hold the unknown kind {kind}")
-            if kind == _FUNCTION:
-                prototypes[name] = other
-            places.append(position)
-            position += _TYPE.size + _FIXED.get(kind, 0) + _EACH.get(kind, 0) * members
-        described = {}
-        for offset, number in prototypes.items():
-            name = text(offset)
-            if name in functions:
-                _, info, _ = _TYPE.unpack_from(btf, places[number])
-                if info >> 24 & 0x1F != _PROTOTYPE:
-                    raise ValueError("a function of the kernel type data has no prototype")
-                first = places[number] + _TYPE.size
-                parameters = btf[first : first + (info & 0xFFFF) * _PARAMETER.size]
-                described[name] = tuple(text(o) for o, _ in _PARAMETER.iter_unpack(parameters))
-        return described
-    except (struct.error, IndexError):
-        raise ValueError("kernel type data are cut short") from None
-
+from pagealloc_model.recording.record.kernel_types import KernelTypes
 
 GROUP = "pa"
 
@@ -262,9 +209,9 @@ class KernelProbes:
     def _set_all(self) -> None:
         wanted = {probe.function for probe in PROBES}
         parameters = None
-        with contextlib.suppress(OSError, ValueError):  # a kernel without type data
+        with contextlib.suppress(OSError, UsageError):  # a kernel without type information
             btf = (self._host.sysfs / "kernel/btf/vmlinux").read_bytes()
-            parameters = function_parameters(btf, wanted)
+            parameters = KernelTypes(btf).parameters(wanted)
         functions = _known_functions(self._host)
         whys: dict[str, str] = {}
         done: set[str] = set()

@@ -11,10 +11,10 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record.host import Host
+from pagealloc_model.recording.record.kernel_types import KernelTypes
 from pagealloc_model.recording.record.probes import (
     PROBES,
     KernelProbes,
-    function_parameters,
     functions_lacking,
     leftover_probes,
 )
@@ -63,26 +63,26 @@ def some_types() -> Types:
 
 
 def test_names_of_the_functions_asked_for() -> None:
-    functions = function_parameters(some_types().data(), {"drain_pages_zone", "inlined"})
+    functions = KernelTypes(some_types().data()).parameters({"drain_pages_zone", "inlined"})
     assert functions == {"drain_pages_zone": ("cpu", "zone")}
 
 
 def test_damaged_data_are_refused() -> None:
     whole = some_types().data()
     for data in (b"", whole[:40], b"\0\0" + whole[2:]):
-        with pytest.raises(ValueError, match="kernel type data"):
-            function_parameters(data, {"drain_pages_zone"})
+        with pytest.raises(UsageError, match="type information"):
+            KernelTypes(data).parameters({"drain_pages_zone"})
     types = some_types()
     types.add(30)
-    with pytest.raises(ValueError, match="unknown kind 30"):
-        function_parameters(types.data(), {"drain_pages_zone"})
+    with pytest.raises(UsageError, match="unknown kind 30"):
+        KernelTypes(types.data())
 
 
 def test_this_kernel() -> None:
     file = Path("/sys/kernel/btf/vmlinux")
     if not file.exists():
         pytest.skip("this kernel publishes no type data")
-    functions = function_parameters(file.read_bytes(), {"vfs_read"})
+    functions = KernelTypes(file.read_bytes()).parameters({"vfs_read"})
     assert functions == {"vfs_read": ("file", "buf", "count", "pos")}
 
 
