@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import hashlib
 import json
 import lzma
 import os
@@ -295,6 +294,8 @@ def file_name_of(name: str) -> str:
     plain = _PLAIN.fullmatch(name)
     made = name.replace(":", ".") if plain else "%" + quote(name, safe="", errors="replace")
     if len(made) > _LONGEST_FILE_NAME:
+        import hashlib  # long names are rare, and OpenSSL is slow to load
+
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         made = f"{made[: _LONGEST_FILE_NAME - 17]}%{digest}"
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import textwrap
@@ -119,6 +118,8 @@ class Table:
 
     def to_csv(self) -> str:
         """Numbers as they are, all else as it is shown."""
+        import csv
+
         written = io.StringIO()
         csv.writer(written, lineterminator="\n").writerows(self._shown(numbers=True))
         return written.getvalue()
