@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -133,11 +133,32 @@ class Recording(Memo):
 
         return judge_placement(self, rules=rules, assumptions=assumptions)
 
-    def trim(self, destination: str | Path, **options: Any) -> TrimResult:
-        """Write the part in a window as a recording; options are `trim.trim_recording`'s."""
+    def trim(
+        self,
+        destination: str | Path,
+        *,
+        start_s: float | None = None,
+        seconds: float | None = None,
+        events: int | None = None,
+        anonymise: bool = False,
+        compress: bool = True,
+        keep_names: Collection[str] = (),
+        keep_functions: bool = False,
+    ) -> TrimResult:
+        """Write the part that lies in a window as a recording; see `trim.trim_recording`."""
         from pagealloc_model.recording.trim import trim_recording
 
-        return trim_recording(self.path, destination, **options)
+        return trim_recording(
+            self.path,
+            destination,
+            start_s=start_s,
+            seconds=seconds,
+            events=events,
+            anonymise=anonymise,
+            compress=compress,
+            keep_names=keep_names,
+            keep_functions=keep_functions,
+        )
 
     def to_columns(
         self,
