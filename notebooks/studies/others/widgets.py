@@ -27,6 +27,7 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
 
 import pagealloc_model as pm
 from pagealloc_model.base.text import count_of
+from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.controls import PolicyControls, number_slider
@@ -246,7 +247,10 @@ def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
     tracing adds.
     """
     load = _Load(recording)
-    model = LockModel(costs=recorded_costs(load.recording).untraced())
+    model = LockModel(
+        costs=recorded_costs(load.recording).untraced(),
+        unfair=recorded_spinlocks(load.recording)[0],
+    )
     most = max(_PCP_BATCHING_CPUS_MAX, load.nr_cpus)
     cpus = number_slider("CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, load.nr_cpus)
 
