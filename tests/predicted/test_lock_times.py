@@ -9,6 +9,7 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.lock_times import NO_VISITS, VISIT, LockModel, LockTimes, queued
 from pagealloc_model.recording.machine import Machine, Zone
 
@@ -210,6 +211,34 @@ def test_frees_wait_for_the_list_of_another_cpu_in_turn() -> None:
     assert waits["wait_ns"].to_dict() == {2: 40, 1: 90}
     assert waits["part"].tolist() == ["free", "free"]
     assert len(times.acquisitions) == 0
+
+
+def test_many_wait_for_a_list_in_the_order_they_came() -> None:
+    """CPU 0 holds its list from 100 to 160, then each of the others for 60 ns."""
+    came = {3: 110, 1: 120, 4: 130, 2: 140}
+    visits = np.concatenate([frees(0, 100), *(remote_frees(*each) for each in came.items())])
+    log = np.zeros((0, at.LOG_COLUMNS), np.int64)
+    times = queued(log, machine(5), replace(VISITED, frees_wait=True), visits)
+    waits = times.list_waits.set_index("cpu")["wait_ns"].to_dict()
+    assert {cpu: came[cpu] + wait for cpu, wait in waits.items()} == {
+        3: 160,
+        1: 220,
+        4: 280,
+        2: 340,
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "waits"),
+    [
+        ([], False),
+        (["pageblock_ownership=pcp_buddy"], True),
+        (["pageblock_ownership=pcp_buddy", "ownership.remote_free=trylock"], False),
+        (["pageblock_ownership=pcp_buddy", "ownership.remote_free=lockless"], False),
+    ],
+)
+def test_frees_wait_as_the_policy_has_it(settings: list[str], waits: bool) -> None:
+    assert MODEL.of(Policy.parse(settings)).frees_wait == waits
 
 
 def test_frees_that_try_go_to_the_zone_and_an_allocation_always_tries() -> None:
