@@ -217,7 +217,7 @@ def resolve_demand(
     elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
     calls, pfns = bulk_calls(trace, machine)
-    taken = frees_after_calls(trace, calls, pfns)
+    taken = frees_after_calls(trace, calls, pfns) if len(calls) else None
     resolution = ResolvedTrace(trace, machine, maker, progress, known, taken)
     others, hidden = resolution.events.values, resolution.hidden
     objects, clusters = resolution.objects.values, ()
