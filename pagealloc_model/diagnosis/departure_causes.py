@@ -47,6 +47,7 @@ CAUSES = {
     NO_PAGE: "",
 }
 """Causes, in the order in which they are told apart, and how each is told."""
+_LARGEST_ORDER = 10
 _NEAR_NS = 50_000
 _ROWS_NEAR = 64
 _IN_USE, _FREE, _PCP, _UNKNOWN = "in use", "free", "per-CPU", ""
@@ -188,8 +189,9 @@ class _PagesSeen:
         ):
             for page in range(pfn, pfn + (1 << order)):
                 self._isolated.setdefault(page, []).append(time_ns)
-        size = np.int64(1) << np.maximum(trace.order, 0).astype(np.int64)
-        size[trace.pfn < 0] = 0
+        size = np.int64(1) << np.clip(trace.order, 0, _LARGEST_ORDER).astype(np.int64)
+        # a fallback's event stands beside that of the pages it gave
+        size[(trace.pfn < 0) | (trace.event == Event.EXTFRAG)] = 0
         row = np.repeat(np.arange(len(trace)), size)
         first = np.repeat(np.cumsum(size) - size, size)
         page = trace.pfn[row] + np.arange(len(row)) - first
@@ -298,7 +300,10 @@ def _is_amid_transaction(seen: _PagesSeen, row: int) -> bool:
         if cpu == trace.cpu[row]:
             continue
         sides = []
-        for near in (range(row - 1, max(row - _ROWS_NEAR, 0), -1), range(row, row + _ROWS_NEAR)):
+        for near in (
+            range(row - 1, max(row - _ROWS_NEAR, 0) - 1, -1),
+            range(row, row + _ROWS_NEAR),
+        ):
             other = next((r for r in near if r < len(trace) and trace.cpu[r] == cpu), -1)
             sides.append((trace.event[other], trace.pid[other]) if other >= 0 else None)
         if sides[0] is not None and sides[0] == sides[1] and sides[0][0] in moves:
