@@ -34,6 +34,24 @@ _FIRST_NOTES = 1 << 12
 _FIRST_BYTES = 1 << 20
 
 
+ODD_STEP_NS = 1_000_000_000
+"""A CPU's buffer is in order of time, but for microseconds where an interrupt comes into an event.
+Rounds of a recorder that keeps a buffer for each thread are shorter than this."""
+
+
+def _clock_notes(time_ns: np.ndarray, cpus: np.ndarray) -> list[str]:
+    """A line for each CPU whose clock goes back by a second or more; its events are as recorded."""
+    from pagealloc_model.recording.trace.walk import clock_steps_back
+
+    largest = np.zeros(int(cpus.max()) + 1, np.int64)
+    clock_steps_back(time_ns, cpus, np.zeros_like(largest), largest)
+    return [
+        f"the clock of CPU {cpu} goes back by {largest[cpu] / 1e9:.3f} s: its events are taken in "
+        "the order of their times, not in that of the file"
+        for cpu in np.flatnonzero(largest >= ODD_STEP_NS).tolist()
+    ]
+
+
 class Collected:
     """Main events in file order, and notes on other records with copies of these.
 
@@ -98,6 +116,9 @@ class Collected:
     ) -> Trace:
         """All of it in time order, ties in file order; what was filled is gone."""
         order = time_order(self.columns["time_ns"].values, self._new_array)
+        if order is not None:
+            times, cpus = (self.columns[name].values for name in ("time_ns", "cpu"))
+            about["notes"] = (*about.get("notes", ()), *_clock_notes(times, cpus))
         # A column takes the place of the last one with items of its size: memory used for the first
         # time costs more than the copy.
         main, spare = {}, {}

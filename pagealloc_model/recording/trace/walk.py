@@ -66,6 +66,18 @@ def gather_words(data, positions, gathered):
         gathered[index] = word_at(data, positions[index])
 
 
+@entry
+def clock_steps_back(time_ns, cpus, last_ns, largest):
+    """Set in `largest` how far times of a CPU's rows lie before earlier ones; both zeros by CPU."""
+    for row in range(len(time_ns)):
+        cpu = cpus[row]
+        back = last_ns[cpu] - time_ns[row]
+        if back > largest[cpu]:
+            largest[cpu] = back
+        if back < 0:
+            last_ns[cpu] = time_ns[row]
+
+
 _LARGEST_CPU = 32767
 _LARGEST_MIGRATETYPE = 63
 _IN_INTERRUPT = 0x08 | 0x10

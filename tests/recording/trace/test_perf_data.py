@@ -453,3 +453,19 @@ def test_headers_tell_whether_anything_was_sampled(
         records = [perf.comm_record(attr, 8, "other"), content]
     write = perf.write_piped if layout == "piped" else perf.write
     assert has_samples(open_perf_file(write(tmp_path / "p", [attr], records))) == any_sample
+
+
+@pytest.mark.parametrize(("back_ns", "noted"), [(2_000, False), (5_000_000_000, True)])
+def test_a_clock_that_goes_back_on_one_cpu_is_named(
+    tmp_path: Path, back_ns: int, noted: bool
+) -> None:
+    attr, late = perf.attr_of(ALLOC, [1]), 10_000_000_000
+    records = [
+        perf.sample(attr, ALLOC.raw(pfn=pfn, order=0), time=time, cpu=cpu)
+        for pfn, (time, cpu) in enumerate([(late, 0), (late + 1, 1), (late - back_ns, 1)])
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", [attr], records))
+    assert trace.time_ns.tolist() == [late - back_ns, late, late + 1]
+    assert [note.split(":")[0] for note in trace.notes] == [
+        "the clock of CPU 1 goes back by 5.000 s"
+    ] * noted
