@@ -12,12 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import ipywidgets
 import nbformat
 import plotly.graph_objects as go
 import plotly.io
-from IPython import get_ipython
-from IPython.display import publish_display_data
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbconvert import HTMLExporter
@@ -25,27 +22,24 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 from plotly.offline import get_plotlyjs
 from pygments.formatters import HtmlFormatter
-from tqdm.notebook import TqdmHBox
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.base.text import WIDTH, ascii_only, folded
 from pagealloc_model.notebook import page_file
 from pagealloc_model.notebook.own_jupyter import OVER_SOCKETS, own_jupyter
-from pagealloc_model.notebook.picture import Picture
+from pagealloc_model.notebook.static_output import PLOTLY_MIME, TAG
 from pagealloc_model.show.figures.files import write_figures
 
 PARAMETERS, INJECTED, POST = "parameters", "injected-parameters", "post"
 """Tags of cells."""
-PLOTLY_MIME = "application/vnd.plotly.v1+json"
 LONGEST_NAME = 48
 """Characters of a figure's title in the name of its file."""
 FIRST_CELL = """\
-from pagealloc_model.notebook.headless import show_statically
+from pagealloc_model.notebook.static_output import show_statically
 show_statically()
 del show_statically"""
 """Run before the notebook's own cells; no part of the executed copy."""
-_TAG = re.compile(r"<[^<>]+>")
 
 
 def executed(
@@ -134,43 +128,6 @@ def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
                 ) from None
 
 
-def show_statically() -> None:
-    """From now on this process's notebook shows every widget as its figures and text."""
-    plotly.io.renderers.default = "plotly_mimetype"
-    formatter = get_ipython().display_formatter.ipython_display_formatter
-    formatter.for_type(ipywidgets.Widget, _publish)
-    formatter.for_type(TqdmHBox, lambda _: None)
-
-
-def _publish(widget: ipywidgets.Widget) -> None:
-    parts = list(_parts(widget))
-    for part in parts:
-        if isinstance(part, Picture):
-            publish_display_data(as_output(part.figure))
-        elif isinstance(part, go.FigureWidget):
-            publish_display_data(as_output(go.Figure(part)))
-    words = (part.value for part in parts if isinstance(part, ipywidgets.HTML) and part.value)
-    text = "\n\n".join(html.unescape(_TAG.sub("", text)).rstrip() for text in words)
-    if text:
-        publish_display_data({"text/plain": text})
-
-
-def _parts(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
-    """The widget and all inside it."""
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from _parts(child)
-
-
-def as_output(figure: go.Figure) -> dict[str, object]:
-    """A figure as a cell shows it, by MIME type.
-
-    Missing numbers are null, as plotly writes them: notebooks' JSON has no NaN.
-    """
-    shown = json.loads(plotly.io.to_json(figure, validate=False))
-    return {PLOTLY_MIME: shown, "text/plain": "figure"}
-
-
 def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
     """All figures in order, by names such as "03_pageblocks_by_migratetype"."""
     figures: dict[str, go.Figure] = {}
@@ -180,7 +137,7 @@ def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
             figure = go.Figure({name: shown[name] for name in ("data", "layout")})
             notes = [note.text for note in figure.layout.annotations if note.text]
             title = figure.layout.title.text or (notes[0] if notes else "figure")
-            words = re.sub(r"[^a-z0-9]+", "_", _TAG.sub("", title).lower()).strip("_")
+            words = re.sub(r"[^a-z0-9]+", "_", TAG.sub("", title).lower()).strip("_")
             name = words[:LONGEST_NAME].rstrip("_")
             figures[f"{len(figures) + 1:02d}_{name}"] = figure
     return figures

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import nbformat
-import plotly.graph_objects as go
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -15,14 +14,11 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.cli.pages import find_notebook
 from pagealloc_model.notebook.headless import (
-    PLOTLY_MIME,
-    as_output,
     executed,
     figures_of,
     offline_page,
     post_text,
 )
-from pagealloc_model.show.figures.files import FORMATS, write_figures
 
 EXPLORER = """\
 import plotly.graph_objects as go
@@ -154,36 +150,6 @@ def test_notebooks_are_found_by_file_name_and_number(checkout: Path) -> None:
         find_notebook("nonsense")
 
 
-def test_without_chromium_one_line_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And what was drawn before is not taken for what could not be drawn."""
-    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "no-browser"))
-    for kind in FORMATS:
-        (tmp_path / f"x.{kind}").write_text("drawn before")
-    with pytest.raises(UsageError, match="no Chromium or Chrome was found; install one"):
-        write_figures({"x": go.Figure()}, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_browser_that_ends_early_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts: list[int] = []
-
-    def draw(_figures: object, files: list[Path], **_options: object) -> None:
-        attempts.append(len(files))
-        if len(attempts) == 1:
-            files[0].write_text("drawn")
-            raise RuntimeError("the browser seemed to close immediately after starting")
-        for file in files:
-            file.write_text("drawn")
-
-    monkeypatch.setattr("plotly.io.write_images", draw)
-    assert len(write_figures({"x": go.Figure()}, tmp_path)) == 3
-    assert attempts == [3, 2]
-
-
 def test_the_command_writes_all_it_can_without_chromium(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,8 +177,3 @@ def test_a_recording_that_is_not_there_is_refused_before_anything_runs(
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("pagealloc: /no/such: does not exist")
     assert not (tmp_path / "out").exists()
-
-
-def test_missing_numbers_are_null_in_what_a_cell_shows() -> None:
-    figure = go.Figure(go.Scatter(x=[0, 1], y=[float("nan"), 1.0]))
-    assert json.loads(json.dumps(as_output(figure), allow_nan=False))[PLOTLY_MIME]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import plotly.graph_objects as go
-import plotly.io
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.record.children import python_words
 
 FORMATS = ("png", "svg", "pdf")
 ATTEMPTS = 3
+START_SECONDS, FILE_SECONDS = 60, 20
+"""What an attempt may take, Chromium's start and each file; a file takes a second or less."""
 WIDTH, HEIGHT = 1000, 450
 """Pixels of the layout; a figure that has a height of its own keeps it."""
 
@@ -50,21 +57,13 @@ def _write(figures: Mapping[Path, go.Figure]) -> None:
     A busy machine's Chromium may start too late or end early. kaleido goes on after a failure and
     leaves an empty file. What lay there before is no figure of these.
     """
-    pending = {}
-    for file, figure in figures.items():
-        parts = figure.to_plotly_json()
-        layout = {name: part for name, part in parts["layout"].items() if name != "meta"}
-        pending[file] = go.Figure({"data": parts["data"], "layout": layout})
+    for file in figures:
         file.unlink(missing_ok=True)
+    pending = dict(figures)
     cause, attempts = "", 0
     while pending and attempts < ATTEMPTS:
         attempts += 1
-        heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
-        files = (list(pending.values()), list(pending))
-        try:
-            plotly.io.write_images(*files, width=WIDTH, height=heights, scale=1.5)
-        except (ValueError, RuntimeError) as error:
-            cause = " ".join(str(error).split())[:200]
+        cause = draw(pending) or cause
         done = {file for file in pending if file.is_file() and file.stat().st_size}
         pending = {file: figure for file, figure in pending.items() if file not in done}
     if not pending:
@@ -82,3 +81,48 @@ def _write(figures: Mapping[Path, go.Figure]) -> None:
         raise UsageError(f"no PNG, SVG or PDF was written: {cause}")
     names = ", ".join(file.name for file in pending)
     raise UsageError(f"{names}: Chromium did not draw this in {ATTEMPTS} attempts")
+
+
+def draw(figures: Mapping[Path, go.Figure]) -> str:
+    """Draw figures into files in a process of their own, which is ended when it takes too long.
+
+    Returns:
+        Why not all were drawn, "" if nothing is known.
+    """
+    seconds = START_SECONDS + FILE_SECONDS * len(figures)
+    child = subprocess.Popen(
+        python_words("pagealloc_model.show.drawing"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        asked = "\n".join(_line(file, figure) for file, figure in figures.items())
+        _, said = child.communicate(asked, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return f"Chromium was not done in {seconds} s"
+    finally:
+        if child.poll() is None:
+            _end(child.pid)
+        child.wait()
+    return said.strip().rpartition("\n")[2][:200] if child.returncode else ""
+
+
+def _end(process: int) -> None:
+    """End a process and all that it started: Chromium has a session of its own."""
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    started = [int(number) for file in tasks for number in file.read_text().split()]
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    for number in started:
+        _end(number)
+
+
+def _line(file: Path, figure: go.Figure) -> str:
+    """What `drawing` reads of a figure: menus and what they hold are left out."""
+    parts = json.loads(figure.to_json(validate=False))
+    layout = {name: part for name, part in parts["layout"].items() if name != "meta"}
+    shown = {"data": parts["data"], "layout": layout}
+    height = int(layout.get("height") or HEIGHT)
+    return json.dumps({"file": str(file), "figure": shown, "width": WIDTH, "height": height})
