@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 LAB_ARGS ?=
 GOLDEN_ARGS ?=
 PYTEST_ARGS ?=
-# two files of tests at once; browser tests stay last on both sides (tests/conftest.py)
+# two files of tests at once, in the order of tests/conftest.py
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 AT_LEAST_3_11 := import sys; sys.exit(sys.version_info < (3, 11))
 LOCKED := --universal --fork-strategy fewest --python-version 3.11 --no-header --no-annotate

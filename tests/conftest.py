@@ -32,6 +32,12 @@ os.environ["PAGEALLOC_STRICT"] = "1"  # read as `predicted.page_balance` is impo
 ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
 
 
+LONGEST = (
+    *("test_every_control.py", "test_seeded_faults.py", "test_make_lab.py", "test_lab.py"),
+    *("test_judge.py", "test_notebooks.py"),
+)
+"""Files by the time that their tests take, the longest first; the others take a minute at most."""
+
 settings.register_profile(
     "the same anywhere", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -46,15 +52,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Browser tests go last: Playwright keeps an event loop running, which notebook tests need."""
+    """Those that take longest go first, so that two workers end at about the same time.
+
+    Where notebooks run in the process of the tests, browser tests go last: Playwright keeps an
+    event loop running there.
+    """
     seed = config.getoption("--random-order")
-    if seed is not None:
+    if seed is None:
+        places = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+    else:
         shuffle = random.Random(seed).shuffle
         files = sorted({item.path for item in items})
         shuffle(files)
         shuffle(items)
         items.sort(key=lambda item: files.index(item.path))
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    if any(item.path.parent.name == "notebook" for item in items):
+        items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -55,8 +55,8 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
         first, second = (moved(explored, recording, name, others) for _ in range(2))
         if first.drawn == second.drawn and not second.note.startswith(NO_MOVES):
             silent.append(name)
-        explored.give_back(name)
-        explored.wait_for(pm.Policy.from_settings(others))
+        explored.give_back(name)  # what the page shows next is seen with the next control
+    explored.wait_for(pm.Policy.from_settings(others))
     page.screenshot(path=artefacts / "every_control.png")
     assert silent == []
     assert problems == []

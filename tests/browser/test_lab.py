@@ -1,4 +1,4 @@
-"""The notebooks as a user meets them: run all cells, move a slider by key and by mouse."""
+"""The notebooks as a user meets them: run all cells, both themes, a slider by key and by mouse."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.recording import open_recording
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all, settled
 
 pytestmark = pytest.mark.browser
@@ -30,6 +28,40 @@ WORDS = """
 """.replace("SELECTOR", WIDGET_FIGURES)
 
 
+SCREEN, SCREENS = 1080, 5
+HEIGHTS = """
+() => [...document.querySelectorAll('.jp-Notebook .jp-Cell')].map(
+    cell => cell.getBoundingClientRect().height)
+"""
+# of every word in the outputs: colour and the ground it is on, as the theme sets them
+LEGIBLE = """
+() => {
+  const channel = c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const luminance = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(c => channel(c / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = element => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  return Math.min(...[...document.querySelectorAll('.pagealloc td, .pagealloc p')].map(each => {
+    const [a, b] = [getComputedStyle(each).color, ground(each)].map(luminance);
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  }));
+}
+"""
+
+# how the figures that are no widgets are turned
+FILTERS = """
+() => [...document.querySelectorAll('.jp-RenderedPlotly')].map(
+    plot => getComputedStyle(plot).filter)
+"""
+
+
 def predicted_after(page: Page, before: str) -> str:
     """The predicted coordinates, once they are others than before."""
     page.wait_for_function(f"before => ({PREDICTED})() !== before", arg=before, timeout=REDRAW_MS)
@@ -49,46 +81,8 @@ def drag(page: Page, handle: Locator, track: Locator, share: float) -> None:
     page.mouse.up()
 
 
-@pytest.mark.parametrize(
-    ("notebook", "recordings", "title", "key", "share"),
-    [
-        (
-            "00_start_here.ipynb",
-            ["kbuild"],
-            "holds of zone->lock per second",
-            "ArrowLeft",
-            0.5,
-        ),
-        (
-            "01_highatomic.ipynb",
-            ["highatomic_gate3", "highatomic_stock"],
-            "HighAtomic pageblocks",
-            "End",
-            0.0,
-        ),
-    ],
-)
-def test_a_slider_moves_the_figures(
-    notebook: str,
-    recordings: list[str],
-    title: str,
-    key: str,
-    share: float,
-    page: Page,
-    lab: Lab,
-    artefacts: Path,
-) -> None:
-    for name in recordings:
-        try:
-            open_recording(name)
-        except RecordingError as error:
-            pytest.skip(str(error))
-    problems = problems_of(page)
-    run_all(page, lab, notebook)
-    page.locator(WIDGET_FIGURES + " .main-svg").first.wait_for(timeout=RUN_ALL_MS)
-    words = settled(page, WORDS, lambda words: any(title in each for each in words))
-    assert any(title in each for each in words), words
-
+def moves_the_figures(page: Page, key: str, share: float) -> None:
+    """Move the first slider by a key, then by the mouse to a share of its track."""
     before = page.evaluate(PREDICTED)
     slider = page.locator(".widget-slider").first
     handle = slider.locator(".noUi-handle")
@@ -97,7 +91,52 @@ def test_a_slider_moves_the_figures(
     by_key = predicted_after(page, before)
     drag(page, handle, slider.locator(".noUi-base"), share)
     assert predicted_after(page, by_key) != by_key
-
     handle.scroll_into_view_if_needed()
-    page.screenshot(path=artefacts / f"{Path(notebook).stem}.png")
+
+
+def run_with_title(page: Page, lab: Lab, notebook: str, title: str) -> None:
+    """Run a notebook until its widget's figure has a title."""
+    run_all(page, lab, notebook)
+    page.locator(WIDGET_FIGURES + " .main-svg").first.wait_for(timeout=RUN_ALL_MS)
+    words = settled(page, WORDS, lambda words: any(title in each for each in words))
+    assert any(title in each for each in words), words
+
+
+def fits(heights: list[float]) -> bool:
+    return 2 * SCREEN < sum(heights) <= SCREENS * SCREEN
+
+
+def test_the_first_notebook_fits_five_screens_and_its_slider_moves_the_figures_in_both_themes(
+    page: Page, lab: Lab, artefacts: Path
+) -> None:
+    problems = problems_of(page)
+    page.set_viewport_size({"width": 1920, "height": SCREEN})
+    run_with_title(page, lab, "00_start_here.ipynb", "holds of zone->lock per second")
+    expect(page.locator(".js-plotly-plot:not(:has(.main-svg))")).to_have_count(0)
+    heights = settled(page, HEIGHTS, fits)
+    assert fits(heights), heights
+    assert page.get_by_role("searchbox").count() >= 1
+    assert settled(page, LEGIBLE, lambda found: found >= 4.5) >= 4.5
+    assert set(page.evaluate(FILTERS)) == {"none"}
+    moves_the_figures(page, "ArrowLeft", 0.5)
+    page.screenshot(path=artefacts / "00_light.png")
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.locator(".lm-Menu-item", has_text="Theme").first.click()
+    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
+    page.wait_for_function("() => document.body.dataset.jpThemeLight === 'false'")
+    dark = {"invert(0.93) hue-rotate(180deg)"}
+    assert set(settled(page, FILTERS, lambda found: set(found) == dark)) == dark
+    assert settled(page, LEGIBLE, lambda found: found >= 4.5) >= 4.5
+    page.screenshot(path=artefacts / "00_dark.png")
+    assert problems == []
+
+
+@pytest.mark.long
+def test_a_slider_moves_the_figures_of_two_recordings(
+    page: Page, lab: Lab, artefacts: Path
+) -> None:
+    problems = problems_of(page)
+    run_with_title(page, lab, "01_highatomic.ipynb", "HighAtomic pageblocks")
+    moves_the_figures(page, "End", 0.0)
+    page.screenshot(path=artefacts / "01_highatomic.png")
     assert problems == []

@@ -8,33 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import CorruptStateError
-from pagealloc_model.diagnosis import judging, placement
-from pagealloc_model.diagnosis import true_state as rec
-from pagealloc_model.diagnosis.judging import CHOICES, Judged, resync
+from pagealloc_model.diagnosis import placement
+from pagealloc_model.diagnosis.judging import CHOICES
 from pagealloc_model.diagnosis.placement import Placement
-from pagealloc_model.diagnosis.recorded_moves import (
-    agreed_free_pages,
-    drop_uncounted,
-    tracked,
-    true_start,
-    with_notes,
-)
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.predicted.start.evidence import StartCounts
-from pagealloc_model.recording.machine import Machine
 from tests.allocator.faults import module_source
-from tests.allocator.small_state import one_zone
 from tests.judged_shares import shares
 from tests.oracle_recording import record
 from tests.small_recordings import (
@@ -42,7 +26,6 @@ from tests.small_recordings import (
     EventText,
     TimedEvents,
     shipped_recording,
-    small_machine,
     write_recording,
 )
 
@@ -232,18 +215,29 @@ FAULTS = {
 """By choice: kernel source, text as it is, once in the file, and a fault in its place."""
 
 
+@pytest.fixture(scope="module")
+def sound(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[list[object]]]:
+    """A recording that the oracle made, and the shares of the package as it is."""
+    recording = record(tmp_path_factory.mktemp("sound") / "oracle", 1, 400)
+    return recording, _interpreted(checkout, checkout, recording)
+
+
 @pytest.mark.parametrize("choice", FAULTS)
-def test_a_fault_in_a_choice_lowers_its_share(choice: str, checkout: Path, tmp_path: Path) -> None:
+def test_a_fault_in_a_choice_lowers_its_share(
+    choice: str, checkout: Path, sound: tuple[Path, list[list[object]]], tmp_path: Path
+) -> None:
     module, right, wrong = FAULTS[choice]
-    recording = record(tmp_path / "oracle", 1, 400)
+    recording, rows = sound
     copy = tmp_path / "faulty" / "pagealloc_model"
     shutil.copytree(checkout / "pagealloc_model", copy, ignore=shutil.ignore_patterns("__py*"))
     source = module_source(copy, module)
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    sound = _share(_interpreted(checkout, checkout, recording), choice)
-    assert _share(_interpreted(checkout, copy.parent, recording), choice) < sound - 0.01
+    faulty = _interpreted(checkout, copy.parent, recording)
+    assert _share(faulty, choice) < _share(rows, choice) - 0.01
 
 
 def _interpreted(checkout: Path, package_parent: Path, recording: Path) -> list[list[object]]:
@@ -320,132 +314,6 @@ def test_kernels_whose_lists_do_not_follow_block_types_are_refused(tmp_path: Pat
     recording = pm.open(write_recording(tmp_path / "recording", release="6.1.192"))
     with pytest.raises(pm.PolicyError, match=r"6\.12 on"):
         recording.judge_choices()
-
-
-MOVED = np.array([[row, -10] for row in range(100)], np.int64)
-"""Ten pages leave at every row."""
-
-
-@pytest.mark.parametrize(
-    ("reads", "agreed"),
-    [
-        ([(20, 20, (500, 0))], [500]),
-        ([(10, 30, (750, 0)), (50, 50, (500, 0))], [900, 500]),
-        ([(50, 50, (500, 0)), (60, 80, (300, 0))], [500, 400]),
-        ([(10, 10, (900, 0)), (50, 60, (300, 0))], [900, 400]),
-        ([(10, 10, (900, 0)), (50, 50, (470, 36))], [900, 500]),
-    ],
-    ids=[
-        "a read that took no time is taken as it is",
-        "an exact read settles when a slow one before it was read",
-        "an exact read settles when a slow one after it was read",
-        "pages that went unseen change the constant by no more than needed",
-        "a lagging counter bounds less closely",
-    ],
-)
-def test_free_pages_agree_with_what_moved(
-    reads: list[tuple[int, int, tuple[int, int]]], agreed: list[int]
-) -> None:
-    """Counted moves: 1000 less ten a row; a read may be of any row that it took."""
-    known = [(begun, read, [pages]) for begun, read, pages in reads]
-    assert agreed_free_pages(MOVED, known) == agreed
-
-
-MACHINE = small_machine()
-ZONE = [zone.name for zone in MACHINE.zones].index("Normal")
-BLOCK = 1 << MACHINE.pageblock_order
-FIRST_FRAME = -(-NORMAL.start_pfn // BLOCK) * BLOCK
-
-
-def counts_of(*buddies: tuple[int, int]) -> StartCounts:
-    """A snapshot with so many free buddies of each order named, all Movable."""
-    table = np.zeros((len(MACHINE.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
-    pages = np.zeros(len(MACHINE.zones), np.int64)
-    for order, count in buddies:
-        table[ZONE, order, at.MOVABLE] = count
-        pages[ZONE] += count << order
-    return StartCounts(
-        free_buddies=table,
-        other_buddies=table,
-        blocks=np.zeros((len(MACHINE.zones), at.MIGRATETYPES), np.int64),
-        free_pages=pages,
-        time_ns=0,
-    )
-
-
-def dropped(counts: StartCounts, known: list[int], shown: list[int]) -> tuple[list[int], list[str]]:
-    """What remains free, as offsets from the first block, and what is said."""
-    length = -(-MACHINE.end_pfn // BLOCK) * BLOCK
-    by_event, free = np.zeros(length, bool), np.zeros(length, bool)
-    by_event[[FIRST_FRAME + place for place in known]] = True
-    free[[FIRST_FRAME + place for place in [*known, *shown]]] = True
-    types = np.full(length // BLOCK, at.MOVABLE, np.int8)
-    none = np.zeros(len(MACHINE.zones), np.int64)
-    lines = drop_uncounted(MACHINE, counts, none, by_event, free, types)
-    return (np.flatnonzero(free) - FIRST_FRAME).tolist(), lines
-
-
-@pytest.mark.parametrize(
-    ("counted", "shown", "left"),
-    [((0, 3), [2, 4], [0, 2, 4]), ((0, 2), [2, 4, 6], [0, 6]), ((0, 2), [8, 9], [0])],
-    ids=["room for all", "the zone's end before its beginning", "a pair is not two single pages"],
-)
-def test_flags_count_as_far_as_the_counts_have_room(
-    counted: tuple[int, int], shown: list[int], left: list[int]
-) -> None:
-    """The page that events show comes first."""
-    remaining, lines = dropped(counts_of(counted), known=[0], shown=shown)
-    assert remaining == left
-    count = 1 + len(shown) - len(left)
-    assert [f"{count} pages that page flags show free" in line for line in lines] == [True] * (
-        count > 0
-    )
-
-
-LISTED, OTHER = 512, 1024
-
-
-def test_two_pages_do_not_share_a_frame_at_the_start() -> None:
-    """The second frame is free before the two are handed out as one."""
-    machine = small_machine()
-    moves = np.zeros(2, rec.STEP)
-    moves["pfn"] = (FIRST + 1, FIRST)
-    moves["order"] = (0, 1)
-    moves["operation"] = (rec.REMOVE, rec.POP)
-    moves["zone"] = _zone_of(machine, FIRST)
-    first = np.zeros(machine.end_pfn, np.int8)
-    first[FIRST : FIRST + 2] = (rec.POP, rec.REMOVE)
-    image = true_start(machine, moves, first, None)
-    assert image.free[FIRST + 1]
-    assert not len(image.listed)
-
-
-def _zone_of(machine: Machine, pfn: int) -> int:
-    spans = [zone.start_pfn <= pfn < zone.end_pfn for zone in machine.zones]
-    return spans.index(True)
-
-
-def test_a_list_that_holds_another_lists_page_is_named() -> None:
-    state = make_state(one_zone(), KernelRules.preset("7.2"))
-    st = with_notes(state)
-    track = tracked(state, st)
-    steps = np.zeros(2, rec.STEP)
-    steps["operation"] = (rec.REMOVE, rec.POP)
-    steps["pfn"] = (LISTED, OTHER)
-    steps["migratetype"] = at.MOVABLE
-    steps["flags"] = (rec.RUN_FIRST, 0)
-    steps["objects"] = 1
-    kinds = len(judging.CHOICES)
-    tally = np.zeros(
-        (kinds, judging.TYPE_SLOTS + judging.TIME_BINS + 1, judging.OUTCOMES), np.int64
-    )
-    misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)
-    arrays = (replace(state, st=st).arrays(), Judged(steps, track, tally, misses))
-    assert resync(*arrays, 0, 1) == 1
-    assert state.pages["where"][LISTED] == at.ON_PCP
-    state.pages["where"][LISTED] = at.BUDDY
-    assert resync(*arrays, 1, 2) == 1
-    assert st[at.CORRUPT_AT] == LISTED + 1
 
 
 def test_the_command_ends_with_one_line_that_says_where(

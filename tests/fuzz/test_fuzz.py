@@ -26,7 +26,7 @@ from tests.fuzz.run import INTERPRETED, bounds_checked, fuzz, fuzz_both
 from tests.fuzz.worker import check_consistent
 from tests.synthetic_perf_data import ALLOC
 
-SECONDS = float(os.environ.get("PAGEALLOC_FUZZ_SECONDS", "180"))
+SECONDS = float(os.environ.get("PAGEALLOC_FUZZ_SECONDS", "90"))
 LINE = "a 1 [000] 1.000001: kmem:mm_page_free: page=0x5 pfn=0x5 order=0"
 
 

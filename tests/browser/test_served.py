@@ -15,7 +15,9 @@ from playwright.sync_api import Page, expect
 
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore_tabs import Question
-from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, settled
+from pagealloc_model.policy.policy import policy_settings
+from tests.browser.explored_page import WIDGET, open_all_groups
+from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, problems_of, settled
 from tests.small_recordings import write_recording
 
 pytest.importorskip("voila")
@@ -28,6 +30,18 @@ GROUNDS = """
 """
 DARK = {"rgb(17, 17, 17)"}
 HALF_HIDDEN = "() => document.documentElement.scrollWidth > innerWidth"
+
+# what can be operated: its name, and whether the keyboard reaches it
+OPERABLE = """
+() => [...document.querySelectorAll(
+    'WIDGET input, WIDGET select, WIDGET button, WIDGET [role=slider]')]
+  .filter(part => part.checkVisibility())
+  .map(part => ({
+    name: (part.getAttribute('aria-label') || (part.labels && [...part.labels].map(
+        label => label.textContent).join(' ')) || part.textContent || '').trim(),
+    reached: part.tabIndex >= 0,
+  }))
+""".replace("WIDGET", WIDGET)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +74,25 @@ def test_the_page_is_on_loopback_and_asks_for_its_token(address: str) -> None:
     assert len(parts.query) > 20
     with urllib.request.urlopen(f"http://{parts.netloc}/", timeout=60) as answer:
         assert "/login" in answer.geturl()
+
+
+def test_controls_are_named_reached_and_answered(page: Page, address: str, artefacts: Path) -> None:
+    problems = problems_of(page)
+    page.goto(address, timeout=RUN_ALL_MS)
+    page.locator(f"{WIDGET} .js-plotly-plot .main-svg").nth(1).wait_for(timeout=RUN_ALL_MS)
+    open_all_groups(page)
+    parts = page.evaluate(OPERABLE)
+    assert len(parts) > 2 * len(policy_settings())
+    assert [part for part in parts if not part["name"] or not part["reached"]] == []
+
+    page.get_by_role("slider", name="pcp_batch (pages)", exact=True).focus()
+    page.keyboard.press("Home")
+    code = page.locator(f"{WIDGET} pre").last
+    expect(code).to_contain_text("candidate=pm.Policy(pcp_batch=1)", timeout=REDRAW_MS)
+    page.get_by_role("button", name="Fragmentation", exact=True).click()
+    expect(code).to_contain_text("tab='fragmentation'", timeout=REDRAW_MS)
+    page.screenshot(path=artefacts / "explorer_controls.png")
+    assert problems == []
 
 
 def test_the_page_explores_and_asks_no_other_host(
