@@ -127,3 +127,42 @@ def test_no_file_is_too_long_to_read(checkout: Path) -> None:
     files = (checkout / "pagealloc_model").rglob("*.py")
     lines = {str(file.relative_to(checkout)): file.read_text().count("\n") for file in files}
     assert {name: count for name, count in lines.items() if count > LINES} == {}
+
+
+AS_A_WHOLE = "allocator"
+"""Its kernels are compared with the oracle, and with the kernel's own code, all at once."""
+THROUGH_OTHERS = {
+    *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
+    *("base.jit.sealed", "cli.stalls", "cli.sweeps", "diagnosis.ticks", "diagnosis.tuning_words"),
+    *("guests.workloads", "loads.demand", "notebook.explore_tabs", "notebook.start_here"),
+    *("notebook.what_changes", "numbers.errors", "numbers.values", "predicted.demand.bulk"),
+    *("predicted.demand.mappings", "predicted.demand.threads", "predicted.recorded_kswapd"),
+    *("predicted.runner", "predicted.start.as_read", "recording.event_files"),
+    *("recording.memory_state", "recording.record.emit_events", "recording.record.host"),
+    *("recording.record.kernel_memory", "recording.record.machine_state"),
+    *("recording.state_instant", "recording.trace.side_tables", "recording.trace.walk"),
+    *("show.drawing", "show.figures.tables_over_time"),
+}
+"""Modules that tests of what uses them test; one that gets tests of its own leaves this list."""
+
+
+def has_tests(checkout: Path, module: Path) -> bool:
+    """Whether its name finds tests: a file or a folder, in its room, or a file of the browser."""
+    room, name = checkout / "tests" / module.parent, module.stem.lstrip("_")
+    files = (room / f"test_{name}.py", checkout / "tests/browser" / f"test_{name}.py")
+    return any(file.exists() for file in files) or any((room / name).glob("test_*.py"))
+
+
+def test_the_tests_of_a_module_are_found_by_its_name(checkout: Path) -> None:
+    package = checkout / "pagealloc_model"
+    modules = [
+        each.relative_to(package)
+        for each in package.rglob("*.py")
+        if not each.stem.startswith("__") and each.parent != package
+    ]
+    without = {
+        ".".join(each.with_suffix("").parts)
+        for each in modules
+        if each.parts[0] != AS_A_WHOLE and not has_tests(checkout, each)
+    }
+    assert without == THROUGH_OTHERS

@@ -1,5 +1,3 @@
-import csv
-import json
 import os
 import re
 import shlex
@@ -7,23 +5,17 @@ import signal
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
-from pagealloc_model.cli.arguments import json_text, policy_of
 from pagealloc_model.cli.main import build_parser
-from pagealloc_model.cli.pages import writable_notebooks
-from pagealloc_model.policy.policy import Policy
-from tests.small_recordings import write_recording
 
 Capture = pytest.CaptureFixture[str]
-Shipped = Callable[[str], Path]
 
 
 def run_pagealloc(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -139,12 +131,6 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     assert said in refusal(capsys, *shlex.split(arguments))
 
 
-def test_single_rules_can_be_changed(shipped: Shipped, capsys: Capture) -> None:
-    path = str(shipped("kbuild"))
-    assert main(["replay", path, "--rules", "6.18,free_batched=true", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rules"] == "6.18,free_batched=true"
-
-
 def test_what_doctor_prints_fits_into_a_mail(capsys: Capture) -> None:
     main(["doctor"])
     for line in capsys.readouterr().out.splitlines():
@@ -163,15 +149,6 @@ def test_help_imports_nothing_heavy() -> None:
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
-def test_info_waits_neither_for_pandas_nor_for_the_replay() -> None:
-    code = (
-        "import sys; from pagealloc_model.cli.main import main; main(['info', 'kbuild']); "
-        "print([m for m in ('pandas', 'pagealloc_model.predicted.replay') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[]\n")
-
-
 def test_info_and_compare_begin_with_the_verdict(capsys: Capture) -> None:
     assert main(["info", "kbuild"]) == 0
     brief = capsys.readouterr().out
@@ -187,39 +164,6 @@ def test_info_and_compare_begin_with_the_verdict(capsys: Capture) -> None:
     brief = capsys.readouterr().out
     assert brief.startswith("kbuild, pcp_batch=15: ") and len(brief.splitlines()) <= 40
     assert "Next: " in brief and "Sign rule" not in brief
-
-
-def test_info_of_a_kernel_without_rules_says_so(tmp_path: Path, capsys: Capture) -> None:
-    path = str(write_recording(tmp_path / "old", release="4.19.1"))
-    assert main(["info", path]) == 0
-    assert "older than the oldest" in capsys.readouterr().out
-    assert main(["info", path, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rule_evidence"] == []
-
-
-def test_replay_writes_tables_once(shipped: Shipped, tmp_path: Path, capsys: Capture) -> None:
-    path, out = str(shipped("kbuild")), tmp_path / "predicted"
-    command = ["replay", path, "--set", "pcp_batch=31", "-o", str(out)]
-    assert main(command) == 0
-    assert "pcp_batch=31" in capsys.readouterr().out
-    with (out / "free_pages.csv").open() as file:
-        first = next(csv.DictReader(file))
-    assert set(first) == {"time_ns", "node", "zone", "order", "migratetype", "buddies", "pages"}
-    assert json.loads((out / "provenance.json").read_text())["changed"] == {"pcp_batch": 31}
-    assert os.listdir(tmp_path) == ["predicted"]
-    assert "is not empty" in refusal(capsys, *command)
-
-
-def test_no_progress_without_a_terminal(shipped: Shipped) -> None:
-    answer = run_pagealloc("replay", str(shipped("kbuild")))
-    assert (answer.returncode, answer.stderr) == (0, "")
-
-
-def test_a_closed_pipe_is_quiet(shipped: Shipped) -> None:
-    command = f"{sys.executable} -m pagealloc_model.cli replay {shipped('kbuild')} --json"
-    pipe = f"({command}; echo $? >&2) | head -c 1"
-    answer = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=True)
-    assert answer.stderr == "141\n"
 
 
 def test_a_result_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -240,13 +184,6 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists"), new_directory(tmp_path / "out"):
         pass
     assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_json_has_no_nan() -> None:
-    assert json.loads(json_text({"a": float("nan"), "b": [float("inf"), 1]})) == {
-        "a": None,
-        "b": [None, 1],
-    }
 
 
 def test_lab_as_root_and_without_a_browser(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,41 +208,11 @@ def test_lab_as_root_and_without_a_browser(checkout: Path, monkeypatch: pytest.M
     ]
 
 
-def test_lab_in_a_checkout_opens_the_notebooks_in_place(checkout: Path, tmp_path: Path) -> None:
-    assert writable_notebooks(tmp_path) == checkout / "notebooks"
-
-
-def test_lab_elsewhere_copies_the_notebooks_once(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = tmp_path / "site" / "notebooks"
-    installed.mkdir(parents=True)
-    for notebook in (checkout / "notebooks").glob("*.ipynb"):
-        (installed / notebook.name).write_bytes(notebook.read_bytes())
-    monkeypatch.setattr("pagealloc_model.cli.pages.shipped_notebooks", lambda: installed)
-    copies = writable_notebooks(tmp_path)
-    assert copies == tmp_path / "notebooks"
-    (copies / "00_start_here.ipynb").write_text("mine")
-    writable_notebooks(tmp_path)
-    assert (copies / "00_start_here.ipynb").read_text() == "mine"
-
-
 def test_bench_without_a_checkout_says_so(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("pagealloc_model.cli.pages.PROGRAM", tmp_path / "bench.py")
     assert "benchmarks come with a checkout" in refusal(capsys, "bench")
-
-
-def test_a_policy_may_be_given_in_parts_and_as_it_is_printed() -> None:
-    for words in (
-        ["pcp_batch=3,costly_order=2"],
-        ["pcp_batch=3 costly_order=2"],
-        ["pcp_batch=3", "costly_order=2"],
-    ):
-        assert policy_of("--patch", words) == Policy(pcp_batch=3, costly_order=2)
-    with pytest.raises(PolicyError, match="pcp_batch is given twice"):
-        policy_of("--patch", ["pcp_batch=3", "pcp_batch=4"])
 
 
 SLOW = """

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import operations as words
-from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.cli import main
 from pagealloc_model.kernel_source.compiled_tree import CompiledTree
 from pagealloc_model.kernel_source.extraction import ALLOCATION, COMPACTION, RECLAIM
@@ -30,11 +28,7 @@ from pagealloc_model.kernel_source.judge import (
 )
 from pagealloc_model.kernel_source.random_operations import (
     random_beginning,
-    random_compaction,
-    random_operations,
-    random_reclaim,
 )
-from pagealloc_model.kernel_source.sides import RECLAIM_COUNTERS, PressureSides, Sides
 from pagealloc_model.kernel_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from tests.allocator.faults import Fault, read_faults
@@ -161,29 +155,6 @@ def test_another_set_up_is_found_and_named(
     assert verdict.operations == 0
 
 
-def test_a_node_without_memory_that_a_run_may_use_is_balanced(compiled: Compiled) -> None:
-    """A run that was told of ends with the next free."""
-    rules = KernelRules.preset("6.12")
-    beginning = next(
-        each
-        for seed in range(1000)
-        if not (each := random_beginning(random.Random(seed), rules)).kswapd_recorded
-        and any(zone.node and not zone.managed for zone in each.machine.zones[::2])
-        and each.machine.zone_types == ("DMA32", "Normal")
-    )
-    node = next(z.node for z in beginning.machine.zones[::2] if z.node and not z.managed)
-    events = np.zeros(2, at.EVENT)
-    events["operation"] = at.KSWAPD_START, at.FREE
-    events["offset"] = node, 0
-    events["order"] = 0, beginning.image.allocated_order[0]
-    places = beginning.starting_places(0)
-    sides = Sides(compiled("6.12"), lambda: (beginning.state(), places.copy()))
-    for position in range(2):
-        assert sides.agree_after(events, position, position + 1), sides.describe(events, position)
-        assert sides.model.st[at.KSWAPD_RUNS] == 1 - position
-    sides.close()
-
-
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [
@@ -264,15 +235,6 @@ def test_a_recording_is_reclaimed_as_by_the_kernel(kernel_source: Sources, serie
     assert verdict.operations > 10_000
 
 
-def test_a_repeated_round_may_have_nothing_to_look_at(kernel_source: Sources) -> None:
-    tree, rules = part_of(kernel_source("6.1"), "reclaim"), KernelRules.preset("6.1")
-    begin, operations = random_reclaim(random.Random("7 85 reclaim"), rules, 10_000)
-    sides = PressureSides(tree, begin, len(operations))
-    assert sides.agree_after(operations, 0, 7_732)
-    assert sides.agree_after(operations, 7_732, 7_733)
-    sides.close()
-
-
 def test_the_command_prints_the_verdict_and_its_exit_code_tells(
     kernel_source: Sources, capsys: Capture
 ) -> None:
@@ -311,57 +273,6 @@ def test_shrinking_keeps_what_a_failure_needs() -> None:
     events["object"] = np.arange(200)
     short = shrunk(events, lambda some: {17, 140} <= set(some["object"].tolist()))
     assert short["object"].tolist() == [17, 140]
-
-
-def test_operations_are_those_of_their_seed_and_of_every_kind() -> None:
-    rules = KernelRules.preset("6.12")
-    kinds: set[int] = set()
-    for seed in range(6):
-        made = []
-        for _ in range(2):
-            rng = random.Random(seed)
-            made.append(random_operations(rng, random_beginning(rng, rules), 3000))
-        assert np.array_equal(*made)
-        assert (np.diff(made[0]["time_ns"]) >= 0).all()
-        kinds |= set(made[0]["operation"].tolist())
-    assert kinds == set(range(at.TICK + 1)) - {at.GROW}
-
-
-def test_operations_of_compaction_come_to_all_ends() -> None:
-    """Direct runs end in every way that there is but by contention drawn; no kernel is needed."""
-    results: set[int] = set()
-    counted: set[str] = set()
-    for scenario in range(12):
-        rng = random.Random(f"0 {scenario} compaction")
-        begin, operations = random_compaction(rng, KernelRules.named("6.12"), 300)
-        state, places = begin()
-        found = np.zeros((300, 2), np.int64)
-        words.take_compaction_operations(state.arrays(places), operations, found, 0, 300)
-        results |= set(found[operations[:, words.KIND] == pr.JUDGED_DIRECT, 0].tolist())
-        counters = state.pressure_words(pr.COUNTERS, len(pr.COUNTER_NAMES))
-        counted |= {name for name, value in zip(pr.COUNTER_NAMES, counters, strict=True) if value}
-        assert int((state.pages["where"] == pr.HELD).sum()) == 0
-        assert int(state.st[at.CAPTURE_ZONE]) == 0
-    assert results == {
-        *(pr.SKIPPED, pr.DEFERRED, pr.COMPLETE, pr.PARTIAL_SKIPPED, pr.CONTENDED, pr.SUCCESS)
-    }
-    assert counted >= {"compact_daemon_wake", "compact_daemon_free_scanned", "pgmigrate_fail"}
-
-
-def test_operations_of_reclaim_reach_what_is_compared(kernel_source: Sources) -> None:
-    tree = part_of(kernel_source("6.12"), "reclaim")
-    reached = dict.fromkeys(RECLAIM_COUNTERS.values(), 0)
-    for seed in range(4):
-        begin, operations = random_reclaim(random.Random(seed), KernelRules.preset("6.12"), 3_000)
-        sides = PressureSides(tree, begin, len(operations))
-        assert sides.agree_after(operations, 0, len(operations))
-        st = sides.model.st
-        base = int(st[at.PRESSURE_BASE])
-        for word, name in RECLAIM_COUNTERS.items():
-            reached[name] += int(st[base + word])
-        sides.close()
-    unreached = {name for name, count in reached.items() if not count}
-    assert unreached <= {"pgscan_direct_throttle"}, reached
 
 
 def test_the_command_judges_under_pressure(kernel_source: Sources, capsys: Capture) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tarfile
 import tempfile
 from pathlib import Path
@@ -12,36 +11,14 @@ import pytest
 from pytest import MonkeyPatch
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.kernel_source.compiled_tree import CompiledTree
 from pagealloc_model.kernel_source.extraction import (
     Configuration,
-    Item,
-    KernelSourceError,
-    TreeIndex,
-    extract,
-    top_level_items,
 )
 from pagealloc_model.kernel_source.source_tree import open_tree, read_patch
-from tests.kernel_source import Compiled, Patched, Sources
+from tests.kernel_source import Compiled
 
 PLAIN = Configuration(zone_types=("DMA32", "Normal"))
 PAGE_ALLOC = "mm/page_alloc.c"
-
-
-def without_function(text: str, name: str) -> tuple[str, str]:
-    """A file without one of its functions, and the function."""
-    found = re.search(rf"^static [\w ]*\b{name}\([^;{{]*\)\n\{{.*?^\}}\n", text, re.S | re.M)
-    assert found
-    return text.replace(found[0], ""), found[0]
-
-
-def test_a_unit_holds_the_tree_s_own_functions(kernel_source: Sources) -> None:
-    unit = extract(TreeIndex(kernel_source("6.12")), PLAIN)
-    functions = {each.names[0] for each in unit.items if each.kind == "function"}
-    assert {"rmqueue_bulk", "nr_pcp_high", "__rmqueue_claim", "zone_watermark_fast"} <= functions
-    assert "__alloc_pages_slowpath" not in functions
-    line = next(each.line for each in unit.items if each.names[0] == "nr_pcp_free")
-    assert unit.function_at(PAGE_ALLOC, line + 3) == "nr_pcp_free"
 
 
 def test_what_an_older_tree_has_not_is_listed(compiled: Compiled) -> None:
@@ -51,59 +28,6 @@ def test_what_an_older_tree_has_not_is_listed(compiled: Compiled) -> None:
         "__rmqueue_claim",
         "__rmqueue_steal",
     )
-
-
-def test_renamed_and_changed_functions_are_all_listed(patched: Patched) -> None:
-    old = "static void reserve_highatomic_pageblock(struct page *page, int order,"
-    tree = patched("6.12", PAGE_ALLOC, old, f"{old} int gate,")
-    text = tree.root / PAGE_ALLOC
-    text.write_text(text.read_text().replace("wake_all_kswapds(", "wake_every_kswapd("))
-    with pytest.raises(KernelSourceError) as caught:
-        extract(TreeIndex(tree), PLAIN)
-    message = str(caught.value)
-    assert f"reserve_highatomic_pageblock() at {PAGE_ALLOC}:" in message
-    assert "has a parameter 'gate'" in message
-    assert "not found: wake_all_kswapds();" in message
-
-
-def test_functions_that_moved_are_listed_with_their_new_place(patched: Patched) -> None:
-    """The tree alone calls the first, the shim the second."""
-    old = "max_nr_free = high - batch;"
-    tree = patched("6.12", PAGE_ALLOC, old, old)
-    text = (tree.root / PAGE_ALLOC).read_text()
-    for name in ("nr_pcp_free", "unreserve_highatomic_pageblock"):
-        text, moved = without_function(text, name)
-        (tree.root / "mm" / f"{name}.c").write_text(f"\n\n{moved}")
-        (tree.root / PAGE_ALLOC).write_text(text)
-        with pytest.raises(KernelSourceError) as caught:
-            CompiledTree(tree).load(PLAIN)
-        assert "\n" not in str(caught.value)
-        assert f"not found: {name}() (it is at mm/{name}.c:3)" in str(caught.value)
-
-
-def test_a_compiler_s_complaint_names_the_function_of_the_tree(
-    patched: Patched, monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
-    """Also where compilers complain in another language."""
-    german = 'case $LC_ALL in C) cat ;; *) sed "s/error:/Fehler:/" ;; esac'
-    (tmp_path / "cc").write_text(f'#!/bin/bash\nset -o pipefail\ngcc "$@" 2>&1 | {german} >&2\n')
-    (tmp_path / "cc").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    tree = patched(
-        "6.12", PAGE_ALLOC, "pcp->free_count >>= 1;", "pcp->free_count = pages_of_tomorrow();"
-    )
-    with pytest.raises(KernelSourceError, match=r"in rmqueue_pcplist\(\): .*pages_of_tomorrow"):
-        CompiledTree(tree).load(PLAIN)
-
-
-def test_without_a_compiler_there_is_one_clear_line(
-    kernel_source: Sources, monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
-    tree = kernel_source("6.12")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="install gcc"):
-        CompiledTree(tree).load(PLAIN)
 
 
 def test_a_directory_without_a_kernel_is_refused(tmp_path: Path) -> None:
@@ -146,85 +70,6 @@ def test_sources_that_others_put_into_the_cache_are_not_read(
     read = open_tree(tarball)
     assert read.read("mm/page_alloc.c") == "mine"
     assert read.root != root
-
-
-SOURCE = """\
-/* int not_here(void) { return 1; } */
-#ifndef GUARD_H
-#define GUARD_H
-#include <linux/list.h>
-
-#define LIMIT(x) ((x) + \\
-  EXTRA) /* a comment that
- * goes on */
-enum colour { RED, GREEN = 4, /* , BLUE */ };
-struct shelf {
-    struct book *books[LIMIT(2)];
-    enum colour colour;
-};
-struct book;
-typedef unsigned int __bitwise mark_t;
-static DEFINE_MUTEX(shelf_lock);
-static DEFINE_PER_CPU(int, shelf_count);
-static int table[2][3] = {
-    [RED] = { 1, ('}') },
-};
-extern int elsewhere(int a);
-static void later(void);
-
-#ifdef CONFIG_WIDE
-static inline int width(struct shelf *shelf) { return wide(shelf); }
-#elif CONFIG_DEPTH > 2
-static inline int width(struct shelf *shelf)
-{
-#if 0
-    { return '}'; }
-#endif
-    { return deep(shelf, "}"); }
-}
-#else
-static inline int width(struct shelf *shelf) { return 0; }
-#endif
-__no_sanitize
-static inline
-struct book *first(struct shelf *shelf, int mark_count)
-{
-    return shelf->books[0];
-}
-EXPORT_SYMBOL(first);
-#endif
-"""
-
-
-def named(name: str) -> list[Item]:
-    return [each for each in top_level_items(SOURCE, "mm/shelf.c") if name in each.names]
-
-
-def test_each_definition_is_found_once_by_its_names() -> None:
-    first = ["GUARD_H", "LIMIT", "enum colour RED GREEN", "struct shelf", "mark_t", "shelf_lock"]
-    names = [" ".join(each.names) for each in top_level_items(SOURCE, "mm/shelf.c")]
-    assert names == [*first, "shelf_count", "table", *["width"] * 3, "first"]
-
-
-def test_variants_keep_the_conditions_that_choose_between_them() -> None:
-    assert [each.conditions[1:] for each in named("width")] == [
-        ("(defined(CONFIG_WIDE))",),
-        ("!(defined(CONFIG_WIDE)) && (CONFIG_DEPTH > 2)",),
-        ("!(defined(CONFIG_WIDE)) && !(CONFIG_DEPTH > 2) && (1)",),
-    ]
-
-
-def test_items_know_their_lines_words_and_parameters() -> None:
-    (function,), (macro,) = named("first"), named("LIMIT")
-    assert SOURCE.splitlines()[function.line - 1] == "__no_sanitize"
-    assert SOURCE.splitlines()[function.end_line - 1] == "}"
-    assert function.parameters == ("shelf", "mark_count")
-    assert function.prototype.endswith("struct book *first(struct shelf *shelf, int mark_count);")
-    assert macro.text.split() == ["#define", "LIMIT(x)", "((x)", "+", "\\", "EXTRA)"]
-    assert macro.is_called
-    assert "EXTRA" in macro.words
-    assert {"deep(", "struct shelf", "shelf"} <= named("width")[1].words
-    assert {"struct book", "LIMIT("} <= named("struct shelf")[0].words
 
 
 FILE = "mm/page_alloc.c"

@@ -27,7 +27,6 @@ from pagealloc_model.measured.call_stacks import (
     kernel_part,
     recorded_spinlocks,
 )
-from pagealloc_model.show.flame_graph import folded, speedscope
 from tests.small_recordings import shipped_recording
 
 _EVENTS = ("mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain")
@@ -158,17 +157,6 @@ def test_holds_are_those_of_the_last_event_on_their_cpu() -> None:
         "no call chain": 4,
     }
     assert len(some_stacks().of_holds(holds, least_pages=60)) == 1
-
-
-def test_flame_graphs() -> None:
-    table = some_stacks().by_stack(ALLOC)
-    assert folded(table).splitlines() == ["cc1;exit_mmap;free 8", "make;do_fault;alloc 3"]
-    written = json.loads(speedscope({"one": table, "two": table}, "events"))
-    assert [profile["weights"] for profile in written["profiles"]] == [[1, 2]] * 2
-    frames = [frame["name"] for frame in written["shared"]["frames"]]
-    first = written["profiles"][0]["samples"][0]
-    assert [frames[index] for index in first] == ["cc1", "exit_mmap", "free"]
-    assert written["profiles"][0]["endValue"] == 3
 
 
 def test_without_call_chains_one_line_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

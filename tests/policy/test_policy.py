@@ -1,19 +1,14 @@
 """Policy and assumptions: ranges, text settings, and what each field says of itself."""
 
 import json
-import pydoc
-from dataclasses import fields
-from inspect import signature
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
-from pagealloc_model.policy.policy_fields import Setting, values_of
 
 FIELDS = {name: each.metadata for name, each in policy_settings().items()}
 NUMBERS = [name for name, about in FIELDS.items() if about["kind"] == "int"]
@@ -83,13 +78,6 @@ def test_what_is_no_row_of_whole_numbers_is_refused(wrong: object) -> None:
         policy_with("lowmem_reserve_ratio", wrong)
 
 
-def test_options_are_held_by_their_own_class() -> None:
-    with pytest.raises(PolicyError, match="ownership='high': give an OwnershipOptions"):
-        Policy(ownership="high")  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match=r"ownership\.fit_test=None"):
-        OwnershipOptions(fit_test=None)  # type: ignore[arg-type]
-
-
 def test_settings_come_back_from_json() -> None:
     policy = Policy(
         pcp_batch=31,
@@ -117,26 +105,6 @@ def test_nothing_changed_says_so() -> None:
     assert str(Policy()) == "as recorded"
     assert Policy().given() == {}
     assert str(Policy(pcp_batch=31, pcp_free_batched=True)) == "pcp_batch=31 pcp_free_batched=1"
-
-
-@pytest.mark.parametrize(
-    ("words", "given_values"),
-    [
-        ([], {}),
-        (["pcp_batch=31"], {"pcp_batch": 31}),
-        (["pcp_batch = 31", "costly_order=2"], {"pcp_batch": 31, "costly_order": 2}),
-        (["pcp_free_batched=on"], {"pcp_free_batched": True}),
-        (["pcp_free_batched=0"], {"pcp_free_batched": False}),
-        (["pcp_batch=none"], {}),
-        (["pageblock_ownership=pcp_buddy"], {"pageblock_ownership": "pcp_buddy"}),
-        (["ownership.fit_test=always"], {"ownership.fit_test": "always"}),
-        (["ownership.recorded_cap=8"], {"ownership.recorded_cap": 8}),
-        (["ownership.routes_frees=0"], {"ownership.routes_frees": False}),
-        (["ownership.fit_test=high", "ownership.recovers=none"], {}),
-    ],
-)
-def test_settings_as_text(words: list[str], given_values: dict[str, Setting]) -> None:
-    assert Policy.parse(words).given() == given_values
 
 
 def test_a_field_that_is_given_twice_is_refused() -> None:
@@ -206,26 +174,6 @@ def test_a_lower_bound_above_the_upper_one_is_refused() -> None:
         Policy(pcp_high_min=9).changed_by(Policy(pcp_high_max=8))
     assert Policy(pcp_high_min=8, pcp_high_max=8).pcp_high_max == 8
     assert Policy(pcp_high_min=1 << 20).given() == {"pcp_high_min": 1 << 20}
-
-
-@pytest.mark.parametrize(("kind", "most"), [(Policy, 120), (OwnershipOptions, 80)])
-def test_help_says_of_each_field_what_it_is(kind: type, most: int) -> None:
-    told = pydoc.render_doc(kind, renderer=pydoc.plaintext)
-    assert len(told.splitlines()) <= most
-    words = " ".join(told.replace("|", " ").split())
-    for each in fields(kind):
-        about = each.metadata
-        assert (
-            f"{each.name}: {about['kernel_name']} ({values_of(about)}): {about['meaning']}" in words
-        )
-    assert list(signature(kind).parameters) == [each.name for each in fields(kind)]
-
-
-@pytest.mark.parametrize("kind", [Policy, OwnershipOptions, Assumptions, ElasticAssumptions])
-def test_an_unknown_field_is_answered_with_near_names(kind: type) -> None:
-    known = fields(kind)[0].name
-    with pytest.raises(PolicyError, match=f"no field '{known}s'; did you mean {known}"):
-        kind(**{f"{known}s": 1})
 
 
 def test_a_policy_is_written_as_what_makes_it() -> None:

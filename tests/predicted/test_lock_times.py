@@ -286,9 +286,3 @@ def test_an_empty_log_has_empty_tables() -> None:
     times = queued(np.zeros((0, at.LOG_COLUMNS), np.int64), machine(), MODEL)
     assert len(times.by_site) == 0
     assert times.longest_starvation_ns == 0
-
-
-def test_costs_scale_and_say_where_they_come_from() -> None:
-    costs = LockCosts().times(2)
-    assert costs.acquire.ns == 2 * LockCosts().acquire.ns
-    assert all("assumed" in line or "not traced" in line for line in costs.lines())

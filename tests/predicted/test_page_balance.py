@@ -54,10 +54,4 @@ def test_tests_refuse_a_lost_page() -> None:
         run(LeakyCarrier(start_state()))
 
 
-def test_a_checked_run_names_the_event(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(balance, "CHECKED", True)
-    with pytest.raises(CorruptStateError, match=rf"lost 1 pages at event {CULPRIT} \(time_ns"):
-        run(LeakyCarrier(start_state()))
-
-
 # Tables on per-CPU lists' locks and pageblock ownership, and how broken up memory is

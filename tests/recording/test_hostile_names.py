@@ -12,8 +12,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
-from pagealloc_model.base.files import file_name_of, new_file
-from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import as_name, as_word, escaped, unescaped
 from pagealloc_model.cli import main
 from pagealloc_model.recording.exporting import export_recording
@@ -32,23 +30,6 @@ NAMES = (
     *("a\\x20b", "a\\x0ab", "\\", "  led", "trailing  ", "two  blanks", ":7", "123", "-5", "#a"),
     *("Web Content", "kworker/0:1H", "tokio [worker]: 1", "PERF_RECORD_LOST lost 5", "a" * 500),
     *("=cmd()", "<script>", "a|b", "\u00e9", "\ud800"),
-)
-PATHS = (
-    *(
-        "/opt/v",
-        "../../up",
-        "..",
-        ".",
-        "",
-        ".hidden",
-        "-rf",
-        "a/b",
-        "a\0b",
-        "a b",
-        "a\nb",
-        "events",
-    ),
-    *("losses", "a:b:c", "kmem:../x", "%2e", "x" * 300, "\ud800", "\u00e9:x"),
 )
 
 
@@ -117,38 +98,6 @@ def test_texts_in_fields_read_again_are_the_same(store: Path, tmp_path: Path, te
     assert set(again.tables["odd:event"]["words"].tolist()) == {as_name(text, 1000)}
 
 
-@pytest.mark.parametrize("name", PATHS)
-def test_a_name_makes_a_file_only_in_its_directory(tmp_path: Path, name: str) -> None:
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    new_file(inside, f"{file_name_of(name)}.x").close()
-    assert [path.parent for path in tmp_path.rglob("*.x")] == [inside]
-    assert not file_name_of(name).startswith((".", "-"))
-
-
-def test_only_equal_names_have_equal_file_names() -> None:
-    names = {*PATHS, "kmem:mm_page_free", "kmem.mm_page_free", "%kmem", "x" * 301}
-    assert len({file_name_of(name) for name in names}) == len(names)
-    assert file_name_of("kmem:mm_page_free") == "kmem.mm_page_free"
-
-
-@pytest.mark.parametrize("name", ["/tmp/x", "../x", "..", "", "a/b", "a\0b"])
-def test_a_path_is_no_name_of_a_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name"):
-        new_file(tmp_path, name)
-
-
-def test_what_is_there_is_not_written_to(tmp_path: Path) -> None:
-    (tmp_path / "victim").write_text("kept")
-    (tmp_path / "link").symlink_to(tmp_path / "victim")
-    for name in ("victim", "link"):
-        with pytest.raises(UsageError, match="cannot be made"):
-            new_file(tmp_path, name)
-    assert (tmp_path / "victim").read_text() == "kept"
-    new_file(tmp_path, "new").close()
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
-
-
 def test_an_export_of_a_store_writes_no_file_outside(store: Path, tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
     results = tmp_path / "victim/results.parquet"
@@ -210,11 +159,6 @@ def test_a_release_adds_no_line_to_what_is_printed(
 def test_an_error_is_one_line() -> None:
     for error in (RecordingError("a\nb", "c\nd"), UsageError("a\nb\x1b[2J")):
         assert len(str(error).splitlines()) == 1 and "\x1b" not in str(error)
-
-
-def test_a_cell_of_markdown_adds_no_column() -> None:
-    table = Table([Column(title="name", words=True), "count"], [("a|b", 1.0)])
-    assert table.to_markdown().splitlines()[2] == "| a\\|b | 1 |"
 
 
 @pytest.mark.parametrize("text", NAMES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from pagealloc_model.allocator import layout as at
@@ -15,15 +14,11 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy, Setting, policy_settings
 from pagealloc_model.recording.machine import Machine, Zone, machine_from_zoneinfo
 from pagealloc_model.recording.proc.zoneinfo import PageSet, parse_zoneinfo
-from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
-from tests.recording.proc.samples_of import sample
 from tests.small_recordings import (
     CPUS,
     DMA32,
     END_PFN,
     NORMAL,
-    shipped_recording,
     small_machine,
     start_free,
     zoneinfo_text,
@@ -114,35 +109,6 @@ def test_watermarks_stay_as_recorded_unless_their_inputs_change() -> None:
     assert machine.with_watermarks(Policy(pcp_batch=7), NEWEST) is machine
 
 
-@pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "highatomic_gate3"])
-def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name: str) -> None:
-    """Up to the pages that the zone gained after the kernel had computed them at boot."""
-    recording = shipped_recording(name)
-    machine = recorded_machine(recording)
-    sysctl = recording.meta["sysctl"]
-    policy = Policy(
-        min_free_kbytes=int(sysctl["min_free_kbytes"]),
-        watermark_scale_factor=int(sysctl["watermark_scale_factor"]),
-    )
-    for zone, recorded in zip(
-        machine.with_watermarks(policy, NEWEST).zones, machine.zones, strict=True
-    ):
-        if recorded.managed:
-            watermarks = (recorded.min, recorded.low, recorded.high)
-            assert (zone.min, zone.low, zone.high) == pytest.approx(watermarks, rel=1e-3, abs=1)
-
-
-@pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "matrix_A1"])
-def test_mainline_s_ratios_give_the_recorded_reserves(name: str) -> None:
-    """Up to the pages that zones above gained after the kernel had computed them."""
-    machine = recorded_machine(shipped_recording(name))
-    ratios = {"DMA": 256, "DMA32": 256, "Normal": 32}
-    words = " ".join(str(ratios.get(name, 0)) for name in machine.zone_types)
-    values = reserves(machine.with_lowmem_reserve(Policy(lowmem_reserve_ratio=words)))
-    for value, theirs in zip(values, reserves(machine), strict=True):
-        assert value == pytest.approx(theirs, rel=2e-3, abs=1)
-
-
 def reserves(machine: Machine) -> list[tuple[int, ...]]:
     return [zone.lowmem_reserve for zone in machine.zones]
 
@@ -208,24 +174,6 @@ def test_zone_movable_had_a_share_of_the_minimum_in_6_1() -> None:
         for name in ("6.1", "6.12")
     }
     assert minima == {"6.1": [8192, 8192], "6.12": [16384, 128]}
-
-
-def test_codes_follow_start_and_span() -> None:
-    zones = ZoneMap.of(parse_zoneinfo(sample("6.1", "zoneinfo")))
-    names = [(zone.node, zone.name) for zone in zones.zones]
-    assert names == [(0, "DMA"), (0, "DMA32"), (0, "Normal"), (1, "Normal")]
-    pfn = np.array([0, 1, 4095, 4096, 1048575, 1048576, 2359295, 2359296, 4456447, 4456448, -1])
-    unknown = UNKNOWN_ZONE
-    assert zones.codes(pfn).tolist() == [unknown, 0, 0, 1, 1, 2, 2, 3, 3, unknown, unknown]
-    assert not zones.overlaps
-    assert zones.batches().tolist() == [1, 63, 63, 63, 63]
-
-
-def test_without_zoneinfo_every_zone_is_unknown() -> None:
-    zones = ZoneMap.of(None)
-    assert zones.codes(np.array([1, 2])).tolist() == [UNKNOWN_ZONE] * 2
-    assert zones.batches().tolist() == [63]
-    assert not zones.overlaps
 
 
 LIMITS_MOVE = ("percpu_pagelist_high_fraction", "pcp_high_min", "pcp_high_max", "pageblock_order")

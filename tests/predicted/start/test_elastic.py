@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.kcompactd import CHECK_NS
 from pagealloc_model.allocator.kswapd import NAP_NS
@@ -23,7 +22,6 @@ from pagealloc_model.predicted.start.elastic import (
     reclaim_position,
     with_daemons,
 )
-from pagealloc_model.predicted.start.evidence import first_seen_allocated
 from pagealloc_model.recording.trace.columns import Trace
 from tests.allocator.small_state import Pressed
 from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, shipped_recording, small_machine
@@ -118,15 +116,6 @@ def test_a_cluster_that_was_freed_backwards_was_taken_forwards(tmp_path: Path) -
     assert np.argsort(order)[:4].tolist() == [1, 2, 3, 9]
     order = reclaim_order(trace, int(times[0]), 10, as_recorded=True)
     assert np.argsort(order)[:4].tolist() == [3, 2, 1, 9]
-
-
-def test_pages_of_a_larger_piece_are_known_one_by_one() -> None:
-    """A huge page in whose block others were freed before: the rest was free at the start."""
-    found = np.zeros(4, resolved.OBJECT)
-    found["pfn"] = (8, 8, 16, 24)
-    found["order"] = (0, 3, 0, 1)
-    found["kind"] = (resolved.AT_START, resolved.RECORDED, resolved.RECORDED, resolved.HIDDEN)
-    assert np.flatnonzero(first_seen_allocated(found, 32)).tolist() == [*range(9, 16), 16]
 
 
 # What kswapd and kcompactd were doing at the start, from the events before it

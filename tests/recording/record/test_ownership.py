@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.main import main
-from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.ownership import (
     calling_user,
     refuse_what_others_may_exchange,
 )
-from pagealloc_model.recording.record.snapshots import copy_state
 
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of others")
 
@@ -86,24 +83,6 @@ def test_root_takes_no_snapshot_into_a_directory_of_others(
     assert main(["snapshot", str(theirs)]) == 2
     assert "could exchange what root writes" in capsys.readouterr().err
     assert not list(elsewhere.iterdir())
-
-
-def test_a_snapshot_is_for_its_user_alone(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    for directory in (tmp_path / "new", tmp_path / "there"):
-        copy_state(directory, Host())
-        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-
-
-@ONLY_ROOT
-def test_a_snapshot_under_sudo_is_the_calling_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUDO_UID", "1234")
-    monkeypatch.setenv("SUDO_GID", "1235")
-    copy_state(tmp_path / "new", Host())
-    found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
-    assert {(place.stat().st_uid, place.stat().st_gid) for place in found} == {(1234, 1235)}
 
 
 def test_damaged_words_and_no_interval_are_no_traceback(

@@ -12,7 +12,6 @@ import pytest
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
-from pagealloc_model.recording.trace import layout
 from pagealloc_model.recording.trace import trace_dat as ring_buffer
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.trace_dat import Option, read_trace_dat
@@ -20,7 +19,6 @@ from pagealloc_model.recording.trace.trace_text import read_trace_text
 from tests.same_trace import differing_fields
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 from tests.trace_dat_writer import (
-    PAGE,
     START,
     Pages,
     allocation,
@@ -213,20 +211,6 @@ def test_recordings_without_allocations(tmp_path: Path) -> None:
         read(tmp_path, one_cpu(page(START, event(0, FREE.raw(1, pfn=1, order=0)))))
     with pytest.raises(RecordingError, match="holds no events"):
         read(tmp_path, one_cpu(b""))
-
-
-def test_status_texts_name_every_kind_of_damage(tmp_path: Path) -> None:
-    used = bytearray(page(START, event(0, allocation(1))))
-    used[8:16] = struct.pack("<Q", PAGE)
-    wrong = bytearray(page(START, event(0, allocation(1, order=99))))
-    for content, text in (
-        (bytes(used), layout.BAD_PAGE),
-        (page(START, struct.pack("<I", 28) + bytes(8)), layout.BAD_EVENT),
-        (page(START, event(0, allocation(1)[:12])), layout.BAD_EVENT_RAW),
-        (bytes(wrong), layout.BAD_EVENT_VALUE),
-    ):
-        with pytest.raises(RecordingError, match=layout.STATUS_TEXTS[text]):
-            read(tmp_path, one_cpu(content))
 
 
 def test_damage_is_one_clear_error_or_none(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,13 +11,10 @@ import plotly.graph_objects as go
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.cli import main
 from pagealloc_model.guests.experiment import MODES, score_table
 from pagealloc_model.numbers.comparison import BELIEVED
 from pagealloc_model.numbers.statistics import verdict
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures.files import write_figure
 from pagealloc_model.show.figures.points import (
     FEW,
     LARGEST,
@@ -231,37 +227,3 @@ def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
     right = {t.name: t.marker.symbol for t in figure.data if t.xaxis == "x2" and t.marker.symbol}
     assert len(set(right.values())) == len(right) > 2
     assert figure.layout.annotations[-1].text == "the caption"
-
-
-def test_the_command_writes_the_figure_and_its_caption(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def draw(_figures: object, files: list[Path], **_options: object) -> None:
-        for file in files:
-            file.write_text("x")
-
-    monkeypatch.setattr("plotly.io.write_images", draw)
-    file = tmp_path / "mine.svg"
-    words = ["post", "highatomic_gate3", "--patch", "pcp_batch=7", "--figure", str(file)]
-    assert main(words) == 0
-    assert capsys.readouterr().out.split() == [str(file), f"{file}.txt"]
-    caption = (tmp_path / "mine.svg.txt").read_text()
-    for part in (
-        "pcp_batch: as recorded -> 7",
-        "highatomic_gate3 (kernel ",
-        " for the null model (nothing changes",
-        "pagealloc post highatomic_gate3 --patch pcp_batch=7 --figure FILE",
-    ):
-        assert part in caption
-    assert main([*words, "--no-validation"]) == 2
-    with pytest.raises(UsageError, match=r"a figure is \.png, \.svg, \.pdf"):
-        write_figure(figures.fallbacks(None, None), tmp_path / "figure.gif")
-
-
-def test_validate_in_brief_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "highatomic_gate3", "--brief"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("\n") == 1
-    assert printed.startswith("highatomic_gate3: ")
-    assert " for the null model (nothing changes" in printed
-    assert main(["validate", "highatomic_gate3", "--brief", "--json"]) == 2

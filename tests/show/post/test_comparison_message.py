@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from markdown_it import MarkdownIt
 
 import pagealloc_model as pm
 from pagealloc_model.base.text import number
@@ -24,9 +23,7 @@ from pagealloc_model.numbers.comparison import (
 from pagealloc_model.numbers.result_tables import measures, row_words
 from pagealloc_model.numbers.statistics import paired_p, smallest_p
 from pagealloc_model.numbers.values import Quantity
-from pagealloc_model.show.post.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
 from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
-from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
 from tests.small_recordings import write_recording
 
@@ -148,92 +145,6 @@ def test_rows_of_a_message_can_be_believed() -> None:
     assert row_words(rows.assign(metric="free_pages", scope="zone=Normal").iloc[0]) == (
         "free pages in Normal"
     )
-
-
-def test_utf8_is_declared(tmp_path: Path) -> None:
-    message = Message(
-        subject="s", sections=(Section(title="T", blocks=(Fixed(text="\u2588"),)),), utf8=True
-    )
-    assert "Content-Type: text/plain; charset=UTF-8\n" in message.to_text()
-    assert "\u2588" in message.to_text()
-
-
-def test_items_of_a_list_stand_together() -> None:
-    blocks = (Words(text="a", bullet=True), Words(text="b", bullet=True), Words(text="c"))
-    message = Message(subject="s", sections=(Section(title="T", blocks=blocks),))
-    assert message.to_text() == "Subject: s\n\nT\n-\n\n- a\n- b\n\nc\n"
-    assert message.to_markdown() == "# s\n\n## T\n\n- a\n- b\n\nc\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<img src=x>",
-        "[a](https://b)",
-        "![a](https://b)",
-        "[a]: https://b",
-        "`code`",
-        "*strong* **stronger** _weak_ __bold__",
-        "~~gone~~",
-        "&lt;b&gt;",
-        "# title",
-        "> quoted",
-        "a\\*b",
-        "pcp->batch of __GFP_HIGH, defrag_mode=True [predicted]",
-    ],
-)
-def test_markdown_shows_words_as_they_are(text: str) -> None:
-    blocks = (Words(text=text), Words(text=text, bullet=True))
-    message = Message(subject=text, sections=(Section(title="", blocks=blocks),))
-    tokens = [
-        part
-        for token in MarkdownIt("commonmark").enable("strikethrough").parse(message.to_markdown())
-        for part in token.children or ()
-    ]
-    assert {token.type for token in tokens} <= {"text", "text_special"}
-    assert "".join(token.content for token in tokens) == text * 3
-
-
-def test_markdown_leaves_plain_names_alone() -> None:
-    text = "[predicted] pcp->batch of defrag_mode=True, 5 % & more"
-    assert Message(subject=text, sections=()).to_markdown() == f"# {text}\n\n"[:-1]
-
-
-def test_long_commands_are_broken_where_a_shell_goes_on() -> None:
-    lines = command(" ".join(f"--option{number} value" for number in range(12))).text.splitlines()
-    assert len(lines) > 1
-    assert all(line.endswith(" \\") for line in lines[:-1])
-    assert max(map(len, lines)) <= 72
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    lines = bar_chart("t", {"a": [40, 10], "b": [float("nan"), 0]}, _SIDES, width=40).splitlines()
-    bars = [line.count("#") + line.count("=") for line in lines[1:]]
-    assert bars[0] == pytest.approx(4 * bars[1], abs=2)
-    assert bars[0] > 20
-    assert bars[2:] == [0, 0]
-    assert lines[3].endswith("NA")
-    assert max(map(len, lines)) <= 40
-
-
-def test_a_histogram_names_its_bins_and_its_scale() -> None:
-    text = histogram("sizes", {1: [1, 1], 64: [1000, 1]}, _SIDES)
-    assert "64-127" in text
-    assert "log(1 + value)" in text
-    assert max(map(len, text.splitlines())) <= 72
-
-
-def test_a_time_series_puts_marks_where_the_values_are() -> None:
-    seconds = np.linspace(0.0, 2.0, 50)
-    rising, flat = np.linspace(0.0, 100.0, 50), np.zeros(50)
-    lines = time_series("pages", seconds, {"base": rising, "patch": flat}).splitlines()
-    assert max(map(len, lines)) <= 72
-    rows = lines[2 : 2 + HEIGHT]
-    assert rows[0].rstrip().endswith("*")
-    assert "o" not in "".join(rows[:-1])
-    assert rows[-1].count("o") > 30
-    assert lines[-1].split() == ["0.0", "2.0", "s"]
-    assert "\u25cf" in time_series("pages", seconds, {"base": rising}, glyphs=UTF8)
 
 
 def test_the_paired_test_is_exact() -> None:
