@@ -38,6 +38,8 @@ LONGEST = (
 )
 """Files by the time that their tests take, the longest first; the others take a minute at most."""
 
+RUN_NOTEBOOKS = {"test_headless.py", "test_notebooks.py", "test_own_jupyter.py"}
+
 settings.register_profile(
     "the same anywhere", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -54,8 +56,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Those that take longest go first, so that two workers end at about the same time.
 
-    Where notebooks run in the process of the tests, browser tests go last: Playwright keeps an
-    event loop running there.
+    Browser tests go after those that run notebooks in their own thread: Playwright keeps an event
+    loop running there.
     """
     seed = config.getoption("--random-order")
     if seed is None:
@@ -67,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         shuffle(files)
         shuffle(items)
         items.sort(key=lambda item: files.index(item.path))
-    if any(item.path.parent.name == "notebook" for item in items):
+    if any(item.path.name in RUN_NOTEBOOKS for item in items):
         items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 

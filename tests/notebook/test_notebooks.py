@@ -67,7 +67,9 @@ def test_cells_hold_no_logic(path: Path) -> None:
         assert not logic, cell.source
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path: Path) -> None:
+    """All but 00_start_here, which tests/browser/test_lab.py runs."""
     notebook = read(path)
     for name in recordings_named_in(notebook):
         try:
