@@ -137,7 +137,6 @@ THROUGH_OTHERS = {
         "base.jit.sealed",
         "cli.stalls",
         "cli.sweeps",
-        "diagnosis.departure_causes",
         "diagnosis.ticks",
         "diagnosis.tuning_words",
     ),
