@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -257,12 +257,13 @@ def _one_screen(
         headlines = ". ".join(validation.headline for validation in validations)
         right = f"How right the model is under the recorded policy: {headlines}."
     if len(shown):
-        yield Fixed(text=_believed_table(shown))
+        yield Fixed(text=_believed_table(shown, _measured(whole)))
         runs = len(whole.comparisons)
         over = f"{runs} runs and windows" if runs > 1 else "windows"
         right = (
-            f"The interval is that between two runs, from {over} of the recording, the model's "
-            f"error included. {right}"
+            "Predicted and patch are the model's, without and with the change. The interval is "
+            f"that between two runs, from {over} of the recording, the model's error included. "
+            f"{right}"
         )
     metrics = set(shown["metric"]) & set(OVER_TIME)
     for chart in _most_changed((first.base, first.patch), metrics, glyphs):
@@ -332,17 +333,33 @@ def _amount(change: str) -> str:
     return amount
 
 
-def _believed_table(rows: pd.DataFrame) -> str:
+def _measured(whole: RepeatedComparison) -> dict[tuple[str, str], float]:
+    """What was measured, by metric and scope: means of runs; {} of a base not recorded."""
+    runs = whole.comparisons
+    if runs[0].base.asked_policy.given():
+        return {}
+    keys = set.intersection(*(set(run.errors.by_row) for run in runs))
+    return {key: float(np.mean([run.errors.by_row[key].measured for run in runs])) for key in keys}
+
+
+def _believed_table(rows: pd.DataFrame, measured: Mapping[tuple[str, str], float]) -> str:
     cells = []
     for row in rows.itertuples():
         words = row_words(row, place=", ")
         unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
-        values = (row.base, row.patch)
-        sides = (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" for value in values)
+        values = [row.base, row.patch]
+        if measured:
+            values.insert(0, measured.get((row.metric, row.scope), float("nan")))
+        sides = ("NA" if np.isnan(value) else _plain(value) for value in values)
         change, _, low, high = measures(row)
         cells.append((words + unit, *sides, change, f"{low} to {high}", row.verdict))
-    titles = ("recorded", "patch", "change", "95 % interval", "")
-    return Table((Column(title="predicted", words=True), *titles), cells, grouped=False).to_text()
+    base = ("measured", "predicted") if measured else ("base",)
+    titles = (*base, "patch", "change", "95 % interval", "")
+    return Table((Column(title="", words=True), *titles), cells, grouped=False).to_text()
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _recorded_words(recording: Recording) -> str:

@@ -141,7 +141,11 @@ def test_a_message_has_one_screen_and_says_what_happens(
 
 def test_rows_of_a_message_can_be_believed() -> None:
     rows = comparison_of([("", 40.0 + run, 20.0 + run) for run in range(6)]).rows
-    assert _believed_table(rows).splitlines()[2].split()[-1] == "better"
+    assert _believed_table(rows, {}).splitlines()[2].split()[-1] == "better"
+    key = (rows["metric"].iloc[0], rows["scope"].iloc[0])
+    titles, _, row = _believed_table(rows.head(1), {key: 41.0}).splitlines()
+    assert titles.split()[:3] == ["measured", "predicted", "patch"]
+    assert row.split()[1] == "41"
     assert row_words(rows.assign(metric="free_pages", scope="zone=Normal").iloc[0]) == (
         "free pages in Normal"
     )
