@@ -122,7 +122,7 @@ class Assumptions(metaclass=Given):
             build always has, since its shim knows neither.
         elastic: what reclaim and compaction find and cost, in an elastic replay; None: as the
             recording shows it, and general values where it shows nothing. See
-            `help(pm.ElasticAssumptions)`.
+            `pagealloc_model.policy.ElasticAssumptions`.
     """
 
     reclaim: str = "literal"
