@@ -124,8 +124,6 @@ FULL = (
     "unbatched72",
     "batched72",
     "defrag72",
-    "p612",
-    "p73",
 )
 
 
@@ -200,8 +198,8 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments-slopes": experiments.slope_lines,
     "system-time-ownership": lambda: table_lines(system_time.ownership()),
     "system-time-chains": lambda: table_lines(system_time.chains()),
-    "errors-guests": lambda: error_lines(_validations(GUESTS)),
-    "errors-guests-short": lambda: short_error_lines(_validations(GUESTS)),
+    "errors-guests": lambda: error_lines(_validations(GUESTS, "literal")),
+    "errors-guests-short": lambda: short_error_lines(_validations(GUESTS, "literal")),
     "lacks": lambda: table_lines(lacks.errors()),
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
@@ -244,8 +242,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
 """Lines by the name of a part."""
 
 FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
-    "errors-full-short": lambda full: short_error_lines(_validations(_paths(full))),
-    "errors-full": lambda full: error_lines(_validations(_paths(full))),
+    "errors-full": lambda full: error_lines(_validations(_paths(full), "literal")),
     "choices": lambda full: choice_lines(_paths(full)),
     "defrag-pair": lambda full: table_lines(defrag.recordings(str(full))),
     "locks-short": locks.short_lines,
@@ -272,10 +269,10 @@ def _paths(full: Path) -> tuple[str, ...]:
 
 
 @cache
-def _validations(paths: tuple[str, ...]) -> list[Validation]:
-    """Validations in the mode that commands choose, seed 0."""
-    opened = [pm.open(path) for path in paths]
-    return [pm.validate(each, assumptions=choose_reclaim(each).assumptions) for each in opened]
+def _validations(paths: tuple[str, ...], asked: str = "") -> list[Validation]:
+    """Validations in a mode of reclaim, "" for the one that commands choose; seed 0."""
+    choices = ((each, choose_reclaim(each, asked=asked)) for each in map(pm.open, paths))
+    return [pm.validate(each, assumptions=choice.assumptions) for each, choice in choices]
 
 
 def main(names: Sequence[str]) -> None:
