@@ -242,7 +242,8 @@ def block_types_table(trace: Trace, zones: ZoneMap, *, migratetypes: Sequence[st
     elif "base" in table:
         page, base = np.asarray(table["page"], np.uint64), np.asarray(table["base"], np.uint64)
         known = (base % np.uint64(_BASE_ALIGNMENT) == 0) & (page >= base)
-        pfn = np.where(known, ((page - base) // np.uint64(_PAGE_BYTES)).astype(np.int64), -1)
+        frame = ((page - base) // np.uint64(_PAGE_BYTES)).astype(np.int64)
+        pfn = trace.frames.indices(np.where(known, frame, -1))
     rows = np.arange(len(number))
     if "mask" in table:
         rows = np.flatnonzero(np.asarray(table["mask"]) & _TYPE_BITS)
@@ -252,7 +253,7 @@ def block_types_table(trace: Trace, zones: ZoneMap, *, migratetypes: Sequence[st
             "time_ns": np.asarray(table.get("time_ns", empty))[rows],
             **zone_columns(zones.codes(pfn), zones),
             "cpu": np.asarray(table.get("cpu", empty)).astype(np.int64)[rows],
-            "pfn": pd.arrays.IntegerArray(pfn, pfn < 0),
+            "pfn": pd.arrays.IntegerArray(trace.frames.numbers(pfn), pfn < 0),
             "migratetype": named(number[rows] & _TYPE_BITS, migratetypes),
         }
     )

@@ -314,8 +314,8 @@ class TransactionCounts:
 def pageblock_map(state: State) -> pd.DataFrame:
     """One row per pageblock, by address, of a state such as a replay's `final`.
 
-    Columns: pfn (of its first page), node, zone, migratetype, free_pages (in the buddy),
-    pcp_pages (on per-CPU lists), pages (its size).
+    Columns: pfn (of its first page, as the kernel numbers it), node, zone, migratetype, free_pages
+    (in the buddy), pcp_pages (on per-CPU lists), pages (its size).
     """
     machine = state.machine
     order = machine.pageblock_order
@@ -337,7 +337,7 @@ def pageblock_map(state: State) -> pd.DataFrame:
 
     return pd.DataFrame(
         {
-            "pfn": in_zone << order,
+            "pfn": machine.frames.numbers(in_zone << order),
             "node": _nodes(machine)[zones],
             "zone": _zone_names(machine)[zones],
             "migratetype": types[state.blocks["migratetype"][in_zone]],

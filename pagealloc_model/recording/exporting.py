@@ -23,6 +23,7 @@ from pagealloc_model.base.files import (
     written_whole,
 )
 from pagealloc_model.base.text import escaped
+from pagealloc_model.recording.page_frames import NO_HOLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
 from pagealloc_model.recording.trace.formats import gfp_names
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
@@ -65,7 +66,7 @@ def export_recording(recording: Recording, destination: Path, to: str) -> Export
         RecordingError: the events cannot be read.
         UsageError: another format, or the destination exists or cannot be written.
     """
-    trace = recording.trace
+    trace = recording.trace.with_frames(NO_HOLES)
     if to == PARQUET:
         return _write_parquet(trace, destination)
     if to == TEXT:

@@ -15,7 +15,8 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, PageSet, ZoneInfo
+from pagealloc_model.recording.page_frames import END_OF_MEMORY, NO_HOLES, PageFrames
+from pagealloc_model.recording.proc.zoneinfo import PageSet, ZoneInfo
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
@@ -87,6 +88,7 @@ class Machine:
         thp: the kernel has PMD-order per-CPU lists (S1.9).
         watermark_scale_factor: the sysctl the watermarks were computed with (S1.6).
         percpu_pagelist_high_fraction: the sysctl pcp->high was computed with (S4.3); 0: none.
+        frames: how its page frames are counted, in zones and everywhere else.
     """
 
     zones: tuple[Zone, ...]
@@ -100,6 +102,7 @@ class Machine:
     thp: bool = True
     watermark_scale_factor: int = 10
     percpu_pagelist_high_fraction: int = 0
+    frames: PageFrames = NO_HOLES
 
     def __post_init__(self) -> None:
         """Refuse machines the model has no rules for with a UsageError."""
@@ -301,7 +304,7 @@ def machine_from_zoneinfo(
     say which CPU is on which node, nor how far nodes are apart, see `with_topology`.
 
     Raises:
-        UsageError: memory lies beyond the page frames that the model numbers.
+        UsageError: memory has more page frames than a model has room for.
     """
     if too_far := beyond_page_frames(zoneinfo):
         raise UsageError(too_far)
@@ -324,18 +327,19 @@ def machine_from_zoneinfo(
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
         percpu_pagelist_high_fraction=percpu_pagelist_high_fraction,
+        frames=zoneinfo.frames,
     )
 
 
 def beyond_page_frames(zoneinfo: ZoneInfo) -> str:
-    """Why memory cannot be replayed by its addresses, "" if it can."""
+    """Why memory cannot be replayed for its size, "" if it can."""
     for zone in zoneinfo.zones:
         end = zone.end_pfn or 0
         if zone.managed and end > END_OF_MEMORY:
             return (
-                f"zone {zone.name} of node {zone.node} ends at page frame {end}, and a replay "
-                f"numbers them up to {END_OF_MEMORY} (8 TiB of 4 KiB pages, from address 0 on): "
-                "events and tables can be read, nothing can be replayed"
+                f"memory up to zone {zone.name} of node {zone.node} spans {end} page frames, "
+                f"without holes of 2^24 and more, and a replay has room for {END_OF_MEMORY} (8 TiB "
+                "of 4 KiB pages): events and tables can be read, nothing can be replayed"
             )
     return ""
 
@@ -344,7 +348,7 @@ GIB_PAGES = 1 << 18
 _DMA_END, _DMA32_END = 1 << 12, 1 << 20
 _SPAN = 1 << 10
 _MOST_GIB = 1 << 13
-"""Of a synthetic machine: 8 TiB, as far as the model numbers page frames."""
+"""Of a synthetic machine: 8 TiB, as many page frames as the model has room for."""
 _LOWMEM_RESERVE_RATIO = "256 256 32"
 """Of DMA, DMA32 and Normal (S1.8)."""
 

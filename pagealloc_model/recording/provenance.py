@@ -13,7 +13,8 @@ import numpy as np
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text import count_of
-from pagealloc_model.recording.proc.pages import BUDDY, SECTION
+from pagealloc_model.recording.page_frames import SECTION
+from pagealloc_model.recording.proc.pages import BUDDY
 from pagealloc_model.recording.recording import Recording, most_words
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace

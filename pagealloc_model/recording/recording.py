@@ -21,6 +21,7 @@ from pagealloc_model.base.text import LONGEST_TEXT, as_name, as_word, count_of
 from pagealloc_model.recording import event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
+from pagealloc_model.recording.page_frames import NO_HOLES, PageFrames
 from pagealloc_model.recording.proc import counts
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
@@ -58,6 +59,8 @@ RECORDING_VERSION = 1
 META_FILE = "meta.json"
 SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
+WITHOUT_HOLES = "kpageflags_without"
+"""The key in meta.json of the holes whose words KPAGEFLAGS_FILE leaves out."""
 KALLSYMS_FILE = "kallsyms.gz"
 PAGE_OWNER_FILES = tuple(f"page_owner.txt{suffix}" for suffix in (".gz", ".xz", ".zst", ""))
 _STATE_FILES = (KALLSYMS_FILE, KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, PROFILE_FILE)
@@ -186,8 +189,11 @@ class Recording(Memo):
 
     @cached_property
     def states(self) -> tuple[DatedState, ...]:
-        """The machine's state files in time order, each with its instant among the events."""
-        files = sorted(state_files_of(self.path))
+        """The machine's state files in time order, each with its instant among the events.
+
+        None of a machine whose memory has large holes, which they number.
+        """
+        files = sorted(state_files_of(self.path)) if not self.frames.holes else ()
         states = (dated_state(file, self.whole_trace) for file in files)
         return tuple(sorted(states, key=lambda state: state.time_ns))
 
@@ -207,7 +213,14 @@ class Recording(Memo):
     def whole_trace(self) -> Trace:
         """All recorded events."""
         with progress(f"reading {self.name}", event_files.size_of(self.event_file), "B") as report:
-            return event_files.read_events(self.event_file, progress=report)
+            trace = event_files.read_events(self.event_file, progress=report)
+        return trace.with_frames(self.frames)
+
+    @cached_property
+    def frames(self) -> PageFrames:
+        """How the page frames of the machine's memory are counted, by the first zoneinfo."""
+        files = (snapshot.zoneinfo for snapshot in self.snapshots)
+        return next((file.frames for file in files if file is not None), NO_HOLES)
 
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
@@ -224,7 +237,8 @@ class Recording(Memo):
     def kpageflags(self) -> np.ndarray | None:
         """Flag words by page frame just before recording (T12.5), None if not recorded."""
         file = self.path / KPAGEFLAGS_FILE
-        return read_kpageflags(file, most_words(self)) if is_given(file) else None
+        without = NO_HOLES if self.meta.get(WITHOUT_HOLES) else self.frames
+        return read_kpageflags(file, most_words(self), without) if is_given(file) else None
 
     @cached_property
     def flags_at_start(self) -> np.ndarray | None:
@@ -242,7 +256,7 @@ class Recording(Memo):
     def page_owner(self) -> PageOwner | None:
         """Allocations live just before recording, with owners (T12.7), None if not recorded."""
         files = (self.path / name for name in PAGE_OWNER_FILES)
-        return next((read_page_owner(file) for file in files if is_given(file)), None)
+        return next((read_page_owner(file, self.frames) for file in files if is_given(file)), None)
 
     @cached_property
     def kernel_symbols(self) -> counts.KernelSymbols | None:
@@ -305,6 +319,11 @@ class Recording(Memo):
             )
         lines += self.left_alone
         count = len(self.snapshots)
+        if self.frames.holes and any(state_files_of(self.path)):
+            lines.append(
+                f"{STATE_DIRECTORY} cannot be read of memory with holes of 64 GiB and more: the "
+                "start is what snapshots tell"
+            )
         for name in SNAPSHOT_FILES:
             absent = sum(not snapshot.has(name) for snapshot in self.snapshots)
             if absent:
@@ -318,7 +337,7 @@ class Recording(Memo):
 
 
 def most_words(recording: Recording) -> int | None:
-    """Page frames that the machine's zones end at, None if no snapshot says."""
+    """Where the machine's zones end, None if no snapshot says."""
     files = (snapshot.zoneinfo for snapshot in recording.snapshots)
     zones = (zone for file in files if file is not None for zone in file.zones)
     return max((zone.end_pfn or 0 for zone in zones), default=None)
@@ -522,7 +541,7 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
 _KINDS_OF_VALUES: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("sysctl", "thp"), dict, "a JSON object"),
     (("profile", "attached"), dict | None, "a JSON object"),
-    (("perf", "command"), list | None, "a list"),
+    (("perf", "command", WITHOUT_HOLES), list | None, "a list"),
     (
         ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"),
         int | None,

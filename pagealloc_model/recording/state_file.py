@@ -22,7 +22,8 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import json_of, opened, unreadable, written_whole
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
-from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER, NR_CPUS_MAX
+from pagealloc_model.recording.page_frames import END_OF_MEMORY, LARGEST_ORDER
+from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 
 STATE_VERSION = 1
 STATE_SUFFIX = ".state"

@@ -18,7 +18,7 @@ from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, read_lock_profile
 from pagealloc_model.recording.proc import counts
-from pagealloc_model.recording.proc.pages import read_kpageflags, read_page_owner
+from pagealloc_model.recording.proc.pages import read_page_owner
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 _NEVER = np.iinfo(np.int64).max
@@ -130,6 +130,8 @@ def trim_recording(
         meta = dict(recording.meta)
         if anonymise:
             meta = anonymous.anonymise_meta(meta, left_out)
+            if recording.frames.holes:
+                meta[recordings.WITHOUT_HOLES] = recording.frames.holes
         meta.setdefault("bundle_version", 1)
         if isinstance(meta.get("start_ns"), int) and not window.from_start:
             meta["start_ns"] = max(meta["start_ns"], window.begin_ns)
@@ -200,7 +202,7 @@ def _is_understood(recording: recordings.Recording, name: str, anonymise: bool) 
         elif name in recordings.PAGE_OWNER_FILES:
             read_page_owner(source)
         else:
-            read_kpageflags(source, recordings.most_words(recording))
+            recording.kpageflags  # noqa: B018
     except RecordingError:
         return False
     return True
@@ -245,7 +247,7 @@ def _copy_state_file(
     elif name == PROFILE_FILE:
         copy.write_text(anonymous.anonymise_profile(source), encoding="ascii")
     else:
-        flags = read_kpageflags(source, recordings.most_words(recording))
-        words = (flags & anonymous.PAGE_FLAGS).astype("<u8")
+        assert recording.kpageflags is not None
+        words = (recording.kpageflags & anonymous.PAGE_FLAGS).astype("<u8")
         copy.write_bytes(gzip.compress(words.tobytes(), compresslevel=9, mtime=0))
     return ""

@@ -54,7 +54,7 @@ def bulk_calls(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
         bits=gfp & at.GFP_READ_BITS,
         zone=highest[gfp & 15],
     )
-    return events, pfns
+    return events, trace.frames.indices(pfns)
 
 
 def _pages(returns: Mapping[str, np.ndarray], end: int) -> Iterator[tuple[int]]:

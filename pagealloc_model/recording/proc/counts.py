@@ -12,8 +12,8 @@ import numpy as np
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import json_of, lines_of
+from pagealloc_model.recording.page_frames import LARGEST_ORDER
 from pagealloc_model.recording.proc.zoneinfo import (
-    LARGEST_ORDER,
     count_of_pages,
     integer,
     malformed,

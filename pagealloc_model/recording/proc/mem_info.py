@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text import as_name
-from pagealloc_model.recording.proc.zoneinfo import LARGEST_ORDER
+from pagealloc_model.recording.page_frames import LARGEST_ORDER
 
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 """All zone types there are, lowest first; each kernel has some of them (S1.4)."""

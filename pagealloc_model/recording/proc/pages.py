@@ -13,7 +13,13 @@ import numpy as np
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import CHUNK, chunks_of, opened, unreadable
-from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER
+from pagealloc_model.recording.page_frames import (
+    END_OF_NUMBERS,
+    LARGEST_ORDER,
+    NO_HOLES,
+    SECTION,
+    PageFrames,
+)
 
 _BEGIN = b"Page allocated via order "
 _ALLOCATION = re.compile(
@@ -33,7 +39,7 @@ class PageOwner:
     """Allocations that were live when the file was read, one element each, in file order.
 
     Attributes:
-        pfn: int64, first page frame.
+        pfn: int64, first page frame, see `PageFrames`.
         order: int8.
         migratetype: int8, index into `migratetypes`: the type requested.
         block_migratetype: int8, index into `migratetypes`: the type of the page's block.
@@ -62,7 +68,7 @@ class PageOwner:
         return table[codes] if len(table) else np.zeros(0, np.int8)
 
 
-def read_page_owner(path: str | Path) -> PageOwner:
+def read_page_owner(path: str | Path, frames: PageFrames = NO_HOLES) -> PageOwner:
     """Read page_owner text: plain, gzip, xz or zstd. Stacks are passed over.
 
     The file is read piece by piece, so memory holds the result and one piece only.
@@ -93,7 +99,7 @@ def read_page_owner(path: str | Path) -> PageOwner:
             ).reshape(-1, 4)
             pfn, order = table[:, 0], table[:, 1]
             aligned = pfn & ((np.int64(1) << np.minimum(order, LARGEST_ORDER)) - 1) == 0
-            bad = np.flatnonzero((pfn >= END_OF_MEMORY) | (order > LARGEST_ORDER) | ~aligned)
+            bad = np.flatnonzero((pfn >= END_OF_NUMBERS) | (order > LARGEST_ORDER) | ~aligned)
             if len(bad):
                 position = [match.start() for match in re.finditer(_BEGIN, text)][bad[0]]
             tables.append(table)
@@ -106,7 +112,7 @@ def read_page_owner(path: str | Path) -> PageOwner:
     if not columns.size:
         raise RecordingError(path, "line 1: no allocation found; was page_owner=on?", todo=_TODO)
     return PageOwner(
-        pfn=columns[0].copy(),
+        pfn=frames.indices(columns[0].copy()),
         order=columns[1].astype(np.int8),
         migratetype=columns[2].astype(np.int8),
         block_migratetype=columns[3].astype(np.int8),
@@ -142,14 +148,16 @@ OFFLINE = np.uint64(1 << 23)
 PGTABLE = np.uint64(1 << 26)
 RESERVED = np.uint64(1 << 32)
 
-SECTION = 1 << 15
-"""Page frames of a memory section, to which the kernel fills the file up."""
 _MOST_UNKNOWN = 1 << 27
 """Words that are read where nothing says how much memory the machine has: 512 GiB."""
 
 
-def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndarray:
+def read_kpageflags(
+    path: str | Path, page_frames: int | None = None, frames: PageFrames = NO_HOLES
+) -> np.ndarray:
     """Flag words by page frame, uint64 and read-only, from a gzip of little-endian 64-bit words.
+
+    Those of holes are passed over.
 
     BUDDY is set on every page of a free buddy. Pages on per-CPU lists show no flag at all, like
     plain kernel allocations (T12.5).
@@ -161,7 +169,11 @@ def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndar
     without = "copy it again, or delete it to go on without the initial page map"
     try:
         with opened(path) as packed, gzip.open(packed, "rb") as file:
-            content = file.read(most + 1)
+            content = b""
+            for begin, end in frames.holes:
+                content += file.read(min(8 * begin - file.tell(), most))
+                file.seek(8 * end)
+            content += file.read(most + 1 - len(content))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         what = f"is not an intact gzip file ({error})"
         raise RecordingError(path, what, todo=without) from None

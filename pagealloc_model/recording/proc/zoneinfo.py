@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.page_frames import (
+    END_OF_MEMORY,
+    END_OF_NUMBERS,
+    NO_HOLES,
+    PageFrames,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +55,7 @@ class ZoneInfoZone:
         present: page frames that exist.
         managed: page frames given to the allocator; 0 for a zone that is only a name.
         protection: lowmem_reserve against requests for zone 0, 1, ... (S1.8).
-        start_pfn: first page frame; None for a zone without pages.
+        start_pfn: first page frame, see `ZoneInfo.frames`; None for a zone without pages.
         counters: zone counters such as "nr_free_pages" under the kernel's names.
         pagesets: the CPUs' page lists, empty for a zone without pages.
     """
@@ -77,16 +83,31 @@ class ZoneInfoZone:
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneInfo:
-    """All zones, by node and then by zone index."""
+    """All zones, by node and then by zone index.
+
+    Attributes:
+        frames: how the page frames of populated zones are counted; the zones have theirs that way.
+    """
 
     zones: tuple[ZoneInfoZone, ...]
+    frames: PageFrames = NO_HOLES
+
+    @staticmethod
+    def of(zones: Sequence[ZoneInfoZone]) -> ZoneInfo:
+        """Zones as the kernel numbers their page frames."""
+        spans = ((zone.start_pfn, zone.end_pfn) for zone in zones if zone.managed)
+        frames = PageFrames.of((first, end) for first, end in spans if first is not None and end)
+        counted = (
+            replace(zone, start_pfn=frames.index(zone.start_pfn))
+            if zone.start_pfn is not None and zone.spanned
+            else zone
+            for zone in zones
+        )
+        return ZoneInfo(zones=tuple(counted), frames=frames)
 
 
 NR_CPUS_MAX = 8192
 """CPUs of the largest kernel configuration."""
-END_OF_MEMORY = 1 << 31
-"""Page frames that the model can number: 8 TiB of 4 KiB pages, from address 0 on."""
-LARGEST_ORDER = 14
 _DIGITS = 20
 _NODE_ZONE = re.compile(r"^Node\s+(\d{1,4}),\s+zone\s+(\w+)(.*)")
 
@@ -156,8 +177,7 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
             lines.append((number, line.strip()))
     if not lines_of:
         raise malformed(path, number, "no zone found")
-    zones = (_zone(node, name, lines, path) for (node, name), lines in lines_of.items())
-    return ZoneInfo(zones=tuple(zones))
+    return ZoneInfo.of([_zone(node, name, lines, path) for (node, name), lines in lines_of.items()])
 
 
 def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) -> ZoneInfoZone:
@@ -230,6 +250,8 @@ def _impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
     """Values of a zone that no kernel prints: batch and limits come from its pages (S4.2)."""
     if zone.spanned > END_OF_MEMORY:
         yield f"spans {zone.spanned} page frames, the model knows {END_OF_MEMORY} at most"
+    if (zone.end_pfn or 0) > END_OF_NUMBERS:
+        yield f"ends at page frame {zone.end_pfn}, and no kernel numbers more than 2^52"
     for name, other in (("managed", "present"), ("present", "spanned"), ("free", "present")):
         value, bound = getattr(zone, name), getattr(zone, other)
         if value > bound:

@@ -9,8 +9,9 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.proc.counts import (
     CPU_TIMES_FILE,
@@ -19,6 +20,7 @@ from pagealloc_model.recording.proc.counts import (
     cpu_lines,
     format_read_times,
 )
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
 from pagealloc_model.recording.record.ownership import (
     calling_user,
@@ -83,20 +85,25 @@ def folio_stats(host: Host) -> str:
     return "".join(lines)
 
 
-def copy_pages(recording: Path, host: Host, check: Callable[[], None]) -> dict[str, int]:
+def copy_pages(recording: Path, host: Host, check: Callable[[], None]) -> dict[str, Any]:
     """Copy debugfs's page_owner (T12.7) and /proc/kpageflags (T12.5) as far as they can be read.
 
-    Returns their times in ns, for meta.json.
+    Of kpageflags without what `PageFrames` leaves out. Returns their times in ns, for meta.json.
     """
+    holes = ()
+    with contextlib.suppress(OSError, RecordingError):
+        path = host.proc / "zoneinfo"
+        holes = parse_zoneinfo(path.read_text(encoding="ascii"), path).frames.holes
     times = {
         "page_owner_at_ns": _compress(
             host.debugfs / "page_owner", recording / "page_owner.txt.gz", check
         ),
         "kpageflags_at_ns": _compress(
-            host.proc / "kpageflags", recording / recordings.KPAGEFLAGS_FILE, check
+            host.proc / "kpageflags", recording / recordings.KPAGEFLAGS_FILE, check, holes
         ),
     }
-    return {key: time_ns for key, time_ns in times.items() if time_ns is not None}
+    known = {key: time_ns for key, time_ns in times.items() if time_ns is not None}
+    return known | ({recordings.WITHOUT_HOLES: holes} if holes else {})
 
 
 def copy_kernel_symbols(recording: Path, host: Host, check: Callable[[], None]) -> None:
@@ -111,7 +118,16 @@ def copy_kernel_symbols(recording: Path, host: Host, check: Callable[[], None]) 
         _compress(source, recording / recordings.KALLSYMS_FILE, check)
 
 
-def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int | None:
+_NEVER = 1 << 60
+
+
+def _compress(
+    source: Path,
+    destination: Path,
+    check: Callable[[], None],
+    holes: tuple[tuple[int, int], ...] = (),
+) -> int | None:
+    """Pack a file but for words of page frames in holes; when it was read, None if it cannot be."""
     try:
         file = source.open("rb", buffering=0)
     except OSError:
@@ -122,9 +138,14 @@ def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int
         destination.open("wb") as plain,
         gzip.GzipFile("", "wb", 1, plain, mtime=0) as packed,
     ):
-        while chunk := file.read(1 << 20):
-            packed.write(chunk)
-            check()
+        place = 0
+        for begin, end in ((8 * begin, 8 * end) for begin, end in (*holes, (_NEVER, _NEVER))):
+            while chunk := file.read(min(1 << 20, begin - place)):
+                packed.write(chunk)
+                place += len(chunk)
+                check()
+            if end < _NEVER:
+                place = file.seek(end)
     return time_ns
 
 

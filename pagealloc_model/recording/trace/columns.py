@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from pagealloc_model.base.arrays import NewArray, in_memory, parts
 from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.text import as_name, as_word
+from pagealloc_model.recording.page_frames import NO_HOLES, PageFrames
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Trace(Memo):
         cpu: int16, the CPU that recorded the event (T1.6).
         pid: int32, thread id; names in `comms`.
         event: uint8, values of `Event`.
-        pfn: int64, page frame number, -1 for a failed allocation (T2).
+        pfn: int64, page frame, see `frames`; -1 for a failed allocation (T2).
         order: int8. FREE_BATCHED carries no order: 0.
         gfp: uint32, raw gfp word of ALLOC, else 0; decode with `gfp_bits`.
         migratetype: int8; of ALLOC the requested type, of ZONE_LOCKED and PCPU_DRAIN the list's
@@ -186,6 +187,8 @@ class Trace(Memo):
         clock: "monotonic", "perf" or another clock's name, "" if unknown.
         scope: of `perf_arguments.SCOPES`, by perf's command line; "" if the source has none.
         notes: what the source held or lacked that the columns do not show, one line each.
+        frames: how page frames are counted, here and in the tables' columns that end in pfn; a
+            reader's are as the kernel numbers them.
         sampled: events for each one recorded, by the name of the event, of those that perf sampled
             (`-c`); 0 where that varies (`-F`). Nothing that needs every event can be told then.
     """
@@ -215,6 +218,7 @@ class Trace(Memo):
     scope: str = ""
     notes: tuple[str, ...] = ()
     sampled: Mapping[str, int] = field(default_factory=dict)
+    frames: PageFrames = NO_HOLES
 
     def __post_init__(self) -> None:
         """Give every column its type, make it contiguous and read-only."""
@@ -266,11 +270,35 @@ class Trace(Memo):
             ends += (part.start + rows[[0, -1]]).tolist() if len(rows) else []
         return (int(self.time_ns[ends[0]]), int(self.time_ns[ends[-1]])) if ends else (0, 0)
 
+    def with_frames(self, frames: PageFrames) -> Trace:
+        """The same events, their page frames counted another way; columns are read on first use."""
+        if frames == self.frames:
+            return self
+
+        def counted(name: str, values: np.ndarray) -> np.ndarray:
+            if not name.endswith("pfn") or values.dtype not in (np.int64, np.uint64):
+                return values
+            return frames.indices(self.frames.numbers(values))
+
+        def tables() -> Mapping[str, Mapping[str, np.ndarray]]:
+            return {
+                event: {name: counted(name, values) for name, values in table.items()}
+                for event, table in self.tables.items()
+            }
+
+        # What has a default on the class is never asked of `load`.
+        names = {each.name for each in fields(self)}
+        known = {name: getattr(self, name) for name in names if hasattr(Trace, name)}
+        load = {name: partial(getattr, self, name) for name in names - known.keys()}
+        load |= {"pfn": lambda: counted("pfn", self.pfn), "tables": tables}
+        return Trace.unread(len(self), load, **known | {"frames": frames})
+
     def to_pandas(self) -> pd.DataFrame:
-        """All rows as a DataFrame, events and command names as categories."""
+        """All rows as a DataFrame, events and command names as categories, the kernel's frames."""
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in COLUMN_TYPES}
+        columns["pfn"] = self.frames.numbers(self.pfn)
         names = [member.name.lower() for member in Event]
         columns["event"] = pd.Categorical.from_codes(self.event, names)
         pids, inverse = np.unique(self.pid, return_inverse=True)
