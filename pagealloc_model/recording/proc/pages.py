@@ -14,7 +14,7 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import CHUNK, chunks_of, opened, unreadable
 from pagealloc_model.recording.page_frames import (
-    END_OF_NUMBERS,
+    END_OF_MEMORY,
     LARGEST_ORDER,
     NO_HOLES,
     SECTION,
@@ -97,9 +97,10 @@ def read_page_owner(path: str | Path, frames: PageFrames = NO_HOLES) -> PageOwne
                 ],
                 np.int64,
             ).reshape(-1, 4)
+            table[:, 0] = frames.indices(table[:, 0])
             pfn, order = table[:, 0], table[:, 1]
             aligned = pfn & ((np.int64(1) << np.minimum(order, LARGEST_ORDER)) - 1) == 0
-            bad = np.flatnonzero((pfn >= END_OF_NUMBERS) | (order > LARGEST_ORDER) | ~aligned)
+            bad = np.flatnonzero((pfn >= END_OF_MEMORY) | (order > LARGEST_ORDER) | ~aligned)
             if len(bad):
                 position = [match.start() for match in re.finditer(_BEGIN, text)][bad[0]]
             tables.append(table)
@@ -112,7 +113,7 @@ def read_page_owner(path: str | Path, frames: PageFrames = NO_HOLES) -> PageOwne
     if not columns.size:
         raise RecordingError(path, "line 1: no allocation found; was page_owner=on?", todo=_TODO)
     return PageOwner(
-        pfn=frames.indices(columns[0].copy()),
+        pfn=columns[0].copy(),
         order=columns[1].astype(np.int8),
         migratetype=columns[2].astype(np.int8),
         block_migratetype=columns[3].astype(np.int8),
