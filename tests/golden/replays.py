@@ -34,7 +34,7 @@ SETTINGS = (
     *("ownership.fit_test=always", "ownership.claims_up_to_order=0", "ownership.cma_first=1"),
     *("ownership.owning_types=movable", "ownership.recover_limit=1", "ownership.merges_at=free"),
     *("ownership.recorded_lists=per_type", "ownership.chunk_search=smallest"),
-    *("ownership.remote_free=lockless"),
+    "ownership.remote_free=lockless",
     *("ownership.remote_overflow=owner", "ownership.plain_frees=local"),
     *("ownership.drain_from=freed_list", "ownership.fragments=as_usual"),
     *("ownership.recorded_cap=2", "ownership.ownership_ends=drained", "ownership.full_drain=end"),
