@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -362,8 +363,9 @@ def _values(path: str | Path, packed: zipfile.ZipFile, name: str, left: int) -> 
         try:
             np.lib.format.read_magic(member)
             shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(member)
-        except ValueError as error:
-            raise _wrong(path, f"{file} is no array ({error})") from None
+        except (ValueError, TokenError, SyntaxError, RecursionError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise _wrong(path, f"{file} is no array ({why})") from None
         if dtype != np.dtype(wanted) or is_fortran or len(shape) != len(sides):
             raise _wrong(path, f"{file} is no array of {wanted} by {', '.join(sides)}")
         for side, count in zip(sides, shape, strict=True):

@@ -171,6 +171,7 @@ _HUGE = "{'descr': '<u8', 'fortran_order': False, 'shape': (2147483648,), }"
     [
         ("page_flags.npy", None, "has no page_flags.npy"),
         ("page_flags.npy", b"nothing", "is no array"),
+        ("page_flags.npy", _npy(_HUGE.replace("}", "(")), "is no array"),
         ("page_flags.npy", _npy(_HUGE), "takes more bytes"),
         ("page_flags.npy", _npy(_HUGE.replace("2147483648", "2147483649")), "pages"),
         ("page_flags.npy", _npy(_HUGE.replace("2147483648", "2048")), "not as long"),
