@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,23 @@ def test_the_kernels_own_failures_are_explained() -> None:
         )
         assert f"the largest is of order {largest}" in found.to_text()
         assert f"order {largest} instead" in found.changes
+
+
+@pytest.mark.parametrize(
+    "path", sorted(REPORTS.glob("*_6.1.176.txt")), ids=lambda path: path.name.partition("_6.")[0]
+)
+def test_verdicts_are_those_of_the_kernel_a_moment_later(path: Path) -> None:
+    """Each guest's module asked for every order at once again, with four kinds of flags.
+
+    It had taken all memory page by page, kept one page of each block of the order, and asked.
+    """
+    text = path.read_text()
+    judged = re.findall(r"ask: after node (\d) (\S+) (.*)", text)
+    assert len(judged) == 4 and re.search(r"ask: order \d+ \S+ node \d cpu \d failed", text)
+    for node, gfp, words in judged:
+        for order, what in re.findall(r"(\d+):(served|failed)", words):
+            answer = pm.explain(path, order=int(order), gfp=gfp, node=int(node)).answer
+            assert (answer.serving is not None) == (what == "served"), (gfp, order)
 
 
 def test_the_answer_is_one_screen() -> None:
