@@ -26,6 +26,36 @@ def count_hold(m: at.Arrays, site: int, zone: int, cpu: int, objects: int, page_
 
 
 @inner
+def new_row(m: at.Arrays, kind: int, zone: int, cpu: int, order: int, migratetype: int) -> int:
+    """Begin a row of the log with what all kinds have, the rest 0; returns its number or -1."""
+    row = m.st[at.LOG_ROWS]
+    if row >= m.log.shape[0]:
+        m.st[at.LOG_DROPPED] += 1
+        return -1
+    entry = m.log[row]
+    entry["kind"] = kind
+    entry["time_ns"] = m.st[at.NOW]
+    entry["zone"] = zone
+    entry["cpu"] = cpu
+    entry["order"] = order
+    entry["migratetype"] = migratetype
+    entry["pfn"] = 0
+    entry["fallback_order"] = 0
+    entry["fallback_migratetype"] = 0
+    entry["change_ownership"] = 0
+    entry["takes_lock"] = 0
+    entry["ran_on"] = 0
+    entry["objects"] = 0
+    entry["pages"] = 0
+    entry["splits"] = 0
+    entry["merges"] = 0
+    entry["inserts"] = 0
+    entry["scanned"] = 0
+    m.st[at.LOG_ROWS] = row + 1
+    return row
+
+
+@inner
 def log_hold(
     m: at.Arrays,
     site: int,
@@ -37,24 +67,17 @@ def log_hold(
     page_count: int,
 ) -> None:
     """Log one hold of zone->lock, by its list's CPU, with its work."""
-    row = m.st[at.LOG_ROWS]
-    if row >= m.log.shape[0]:
-        m.st[at.LOG_DROPPED] += 1
-        forget_work(m)
-        return
-    m.log[row, 0] = site
-    m.log[row, 1] = m.st[at.NOW]
-    m.log[row, 2] = zone
-    m.log[row, 3] = cpu
-    m.log[row, 4] = order
-    m.log[row, 5] = migratetype
-    m.log[row, 6] = objects
-    m.log[row, 7] = page_count
-    for unit in range(at.WORK_UNITS):
-        m.log[row, at.LOG_WORK + unit] = m.st[at.WORK + unit]
-    m.log[row, at.LOG_RAN_ON] = m.st[at.EVENT_CPU]
+    row = new_row(m, site, zone, cpu, order, migratetype)
+    if row >= 0:
+        hold = m.log[row]
+        hold["ran_on"] = m.st[at.EVENT_CPU]
+        hold["objects"] = objects
+        hold["pages"] = page_count
+        hold["splits"] = m.st[at.WORK_SPLITS]
+        hold["merges"] = m.st[at.WORK_MERGES]
+        hold["inserts"] = m.st[at.WORK_INSERTS]
+        hold["scanned"] = m.st[at.WORK_SCANNED]
     forget_work(m)
-    m.st[at.LOG_ROWS] = row + 1
 
 
 @inner
@@ -81,24 +104,14 @@ def log_page(
     pfn: int,
     order: int,
     migratetype: int,
-) -> None:
-    """Log one page that moved under zone->lock, as in T4 or T5."""
+) -> int:
+    """Log one page that moved under zone->lock, as in T4 or T5; returns the row, -1 if none."""
     if not m.st[at.LOG_PAGES]:
-        return
-    row = m.st[at.LOG_ROWS]
-    if row >= m.log.shape[0]:
-        m.st[at.LOG_DROPPED] += 1
-        return
-    m.log[row, 0] = kind
-    m.log[row, 1] = m.st[at.NOW]
-    m.log[row, 2] = zone
-    m.log[row, 3] = m.st[at.EVENT_CPU]
-    m.log[row, 4] = pfn
-    m.log[row, 5] = order
-    m.log[row, 6] = migratetype
-    for column in range(7, at.LOG_COLUMNS):
-        m.log[row, column] = 0
-    m.st[at.LOG_ROWS] = row + 1
+        return -1
+    row = new_row(m, kind, zone, m.st[at.EVENT_CPU], order, migratetype)
+    if row >= 0:
+        m.log[row]["pfn"] = pfn
+    return row
 
 
 @inner
@@ -113,28 +126,18 @@ def log_extfrag(
     owned: bool,
 ) -> None:
     """Log a fallback to a buddy of another type, as in T6."""
-    row = m.st[at.LOG_ROWS]
-    log_page(m, at.LOG_EXTFRAG, zone, pfn, order, migratetype)
-    if m.st[at.LOG_ROWS] > row:
-        m.log[row, 7] = fallback_order
-        m.log[row, 8] = fallback_type
-        m.log[row, 9] = owned
+    row = log_page(m, at.LOG_EXTFRAG, zone, pfn, order, migratetype)
+    if row >= 0:
+        page = m.log[row]
+        page["fallback_order"] = fallback_order
+        page["fallback_migratetype"] = fallback_type
+        page["change_ownership"] = owned
 
 
 @inner
 def log_list_free(m: at.Arrays, zone: int, list_cpu: int, order: int, is_taken: bool) -> None:
     """Log a free to a CPU's lists where blocks are owned, and whether it took their pcp->lock."""
-    row = m.st[at.LOG_ROWS]
-    if row >= m.log.shape[0]:
-        m.st[at.LOG_DROPPED] += 1
-        return
-    for column in range(at.LOG_COLUMNS):
-        m.log[row, column] = 0
-    m.log[row, 0] = at.LOG_LIST_FREE
-    m.log[row, 1] = m.st[at.NOW]
-    m.log[row, 2] = zone
-    m.log[row, 3] = list_cpu
-    m.log[row, 4] = order
-    m.log[row, 6] = is_taken
-    m.log[row, at.LOG_RAN_ON] = m.st[at.EVENT_CPU]
-    m.st[at.LOG_ROWS] = row + 1
+    row = new_row(m, at.LOG_LIST_FREE, zone, list_cpu, order, 0)
+    if row >= 0:
+        m.log[row]["ran_on"] = m.st[at.EVENT_CPU]
+        m.log[row]["takes_lock"] = is_taken

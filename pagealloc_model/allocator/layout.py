@@ -260,12 +260,18 @@ _cpu = Region()
 CPU_IS_DEAD, CPU_BATCH_SET, CPU_BATCHED, CPU_LOCKED_SET = _cpu.each(4)
 CPU_STRIDE = _cpu.size
 
-# A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
-# (order, migratetype, objects, pages, splits, merges, inserts, scanned, CPU that ran it); the
-# others are pages (pfn, order, ...). A transaction's cpu is that of the per-CPU list.
-LOG_WORK = 8
-LOG_RAN_ON = LOG_WORK + WORK_UNITS
-LOG_COLUMNS = LOG_RAN_ON + 1
+LOG = record(
+    "int32 kind zone cpu ran_on order migratetype pfn fallback_order fallback_migratetype; "
+    "int16 change_ownership takes_lock; int64 time_ns objects pages splits merges inserts scanned",
+    align=True,
+)
+"""A row of the log. Of kinds below SITES, a hold of zone->lock at that site: `objects`, `pages` and
+the work on them; `cpu` is that of the per-CPU list, `ran_on` the one that held the lock. Of
+LOG_ZONE_LOCKED and LOG_PCPU_DRAIN, a page that moved under it: `pfn`, `order`, `migratetype`; of
+LOG_EXTFRAG, a fallback, with its three fields as in T6; of LOG_LIST_FREE, a free to
+`cpu`'s lists and whether it `takes_lock`. Fields of other kinds are 0."""
+LOG_WORK = ("objects", "pages", "splits", "merges", "inserts", "scanned")
+"""Fields that say what was done under a hold (S11.1)."""
 LOG_ZONE_LOCKED = 16
 LOG_PCPU_DRAIN = 17
 LOG_EXTFRAG = 18
@@ -363,7 +369,7 @@ class Arrays(NamedTuple):
         pages: `PAGE` records, one per page frame.
         blocks: `BLOCK` records, one per pageblock.
         st: int64 state, laid out as above.
-        log: int64, shape (rows, LOG_COLUMNS); the caller empties it and sets LOG_ROWS to 0.
+        log: `LOG` records; the caller empties it and sets LOG_ROWS to 0.
         folios: `pressure_layout.FOLIO` records, one per page frame; none in a literal replay.
         places: int32, where each object lives (see `CHAINED`); written by the event loops.
     """

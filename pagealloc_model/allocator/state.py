@@ -298,7 +298,7 @@ def make_state(
         pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
         blocks=np.zeros(nr_blocks, at.BLOCK),
         st=st,
-        log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
+        log=np.zeros(log_rows, at.LOG),
         machine=machine,
     )
     for index, zone in enumerate(machine.zones):

@@ -99,7 +99,7 @@ def _start_image() -> None:
 
 
 def _lock_queues() -> None:
-    queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
+    queued(np.zeros(1, at.LOG), _small_state().machine, LockModel())
 
 
 def _verdicts() -> None:

@@ -260,9 +260,10 @@ class Sides:
         logs = []
         for state in (self.model, self.kernel.state):
             rows = state.log[: int(state.st[at.LOG_ROWS])].copy()
-            rows[rows[:, 0] >= at.SITES, at.LOG_WORK + 2 :] = 0
-            rows[rows[:, 0] == at.SITE_UNRESERVE, 4:6] = 0
-            rows[rows[:, 0] == at.SITE_DIRECT_FREE, 5] = 0
+            unreserves = rows["kind"] == at.SITE_UNRESERVE
+            rows["order"][unreserves] = 0
+            direct_frees = rows["kind"] == at.SITE_DIRECT_FREE
+            rows["migratetype"][unreserves | direct_frees] = 0
             logs.append(rows)
         return logs
 
@@ -272,13 +273,13 @@ class Sides:
         """The first row in which the logs of the last step differ, and functions about it."""
         logs = self._logs()
         common = min(map(len, logs))
-        differs = np.flatnonzero((logs[0][:common] != logs[1][:common]).any(axis=1))
+        differs = np.flatnonzero(logs[0][:common] != logs[1][:common])
         row = int(differs[0]) if len(differs) else common
         if row == max(map(len, logs)):
             return [], []
         words, others = (_row_words(rows, row) for rows in logs)
         places = _around(unit, self.kernel.lines[: len(logs[1])][max(row - 1, 0) : row + 1])
-        kinds = [int(rows[row, 0]) for rows in logs if row < len(rows)]
+        kinds = [int(rows["kind"][row]) for rows in logs if row < len(rows)]
         places += functions_named(unit, [_ROWS[kind][1] for kind in kinds if kind in _ROWS])
         return [f"row {row} of the log: model {words}, kernel {others}"], places
 
@@ -316,10 +317,7 @@ _ROWS = {
     at.LOG_EXTFRAG: ("mm_page_alloc_extfrag", ""),
 }
 """Rows of the log by kind: what they are, and the function of the tree that they are about."""
-_HOLD_COLUMNS = (
-    *("zone", "cpu", "order", "migratetype", "objects", "pages"),
-    *("splits", "merges", "inserts", "scanned", "ran_on"),
-)
+_HOLD_COLUMNS = (*("zone", "cpu", "order", "migratetype", *at.LOG_WORK, "ran_on"),)
 _PAGE_COLUMNS = ("zone", "cpu", "pfn", "order", "migratetype")
 _EXTFRAG_COLUMNS = (*_PAGE_COLUMNS, "fallback_order", "fallback_migratetype", "change_ownership")
 
@@ -327,11 +325,11 @@ _EXTFRAG_COLUMNS = (*_PAGE_COLUMNS, "fallback_order", "fallback_migratetype", "c
 def _row_words(rows: np.ndarray, row: int) -> str:
     if row >= len(rows):
         return "nothing"
-    kind, _, *values = rows[row].tolist()
+    kind = int(rows["kind"][row])
     columns = _HOLD_COLUMNS if kind < at.SITES else _PAGE_COLUMNS
     if kind == at.LOG_EXTFRAG:
         columns = _EXTFRAG_COLUMNS
-    words = [f"{name}={value}" for name, value in zip(columns, values, strict=False)]
+    words = [f"{name}={rows[name][row]}" for name in columns]
     return f"{_ROWS[kind][0] if kind in _ROWS else kind} {' '.join(words)}"
 
 

@@ -200,8 +200,8 @@ class Run(Tables):
 
     Attributes:
         samples: counters at each sample.
-        log: int64, shape (transactions, LOG_COLUMNS): every hold of zone->lock outside the demand's
-            set-up, if they were kept.
+        log: `layout.LOG` records: every hold of zone->lock outside the demand's set-up, if they
+            were kept.
         places: int32 by object, where the model put it, -1 where nowhere.
         fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
         events: how many were taken.
@@ -385,11 +385,11 @@ def run(
         if memory is not None:
             memory.put_into(state, places)
     state = carrier.state
-    sizes, logs = TransactionCounts(state.machine), [np.zeros((0, at.LOG_COLUMNS), np.int64)]
+    sizes, logs = TransactionCounts(state.machine), [np.zeros(0, at.LOG)]
     beside: dict[int, tuple[np.ndarray, Any]] = {}
 
     def keep(rows: np.ndarray) -> None:
-        rows = rows[demand.is_counted(rows[:, 1])]
+        rows = rows[demand.is_counted(rows["time_ns"])]
         sizes.add(rows)
         if keep_holds:
             logs.append(rows.copy())

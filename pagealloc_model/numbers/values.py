@@ -30,14 +30,6 @@ TYPES = NUMBERED_EVERYWHERE
 HIGHATOMIC = TYPES.index("HighAtomic")
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
-WORK = dict(
-    zip(
-        ("objects", "pages", "splits", "merges", "inserts", "scanned"),
-        (6, 7, *range(at.LOG_WORK, at.LOG_WORK + at.WORK_UNITS)),
-        strict=True,
-    )
-)
-"""Columns of the log by unit of work."""
 _STATE_TABLES = {
     "free_pages": ("free_pages", "pages"),
     "pcp_count": ("pcp", "count"),
@@ -377,14 +369,13 @@ class Holds(Memo):
 
     @staticmethod
     def of_log(log: np.ndarray) -> Holds:
-        """Those of a replay's log, shape (rows, LOG_COLUMNS), with their work."""
-        log = log[log[:, 0] < at.SITES]
-        columns = {name: log[:, column] for name, column in WORK.items()}
+        """Those of a replay's log, `layout.LOG` records, with their work."""
+        log = log[log["kind"] < at.SITES]
         return Holds(
-            time_ns=log[:, 1],
+            time_ns=log["time_ns"],
             site=_PLACES[named_sites(log)],
-            pages=columns["pages"],
-            work=columns,
+            pages=log["pages"],
+            work={name: log[name] for name in at.LOG_WORK},
         )
 
     def at(self, *names: str) -> np.ndarray:

@@ -29,7 +29,6 @@ from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import HIGHATOMIC as RESERVE
 from pagealloc_model.numbers.values import (
     TYPES,
-    WORK,
     Direction,
     Holds,
     How,
@@ -203,7 +202,7 @@ _ALL_HOLDS = (
            meaning="the longest hold, by assumed costs"),
     *(Number("", "", "", "sum", lambda holds, unit=unit: Values(holds.work[unit]),
              sweep=f"zone_lock_{unit}", meaning=f"{unit} under zone->lock (S11.1)")
-      for unit in WORK),
+      for unit in at.LOG_WORK),
 )
 _AT_SITES = {
     "refill": _at_site("refill", verdicts=((11, "refills"), (13, "pages refilled"))),

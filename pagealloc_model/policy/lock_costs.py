@@ -65,11 +65,11 @@ class LockCosts:
     event: Cost = Cost(ns=0, low_ns=0, high_ns=0, origin="not traced")
     handoff: Cost = field(default=_assumed(100))
 
-    def hold_ns(self, units: Mapping[str, np.ndarray]) -> np.ndarray:
+    def hold_ns(self, units: Mapping[str, np.ndarray] | np.ndarray) -> np.ndarray:
         """int64 duration of each hold.
 
         Args:
-            units: columns `objects`, `splits`, `merges`, `inserts`, `scanned`.
+            units: columns or fields `objects`, `splits`, `merges`, `inserts`, `scanned`.
         """
         total = (
             self.acquire.ns

@@ -370,17 +370,17 @@ def _lock_requests(
     An allocation's event comes after its hold, a free's before it (T1.3). Returns `REQUEST`
     records; row of the log or, behind those, number of the visit of each; where each CPU's begin.
     """
-    cpu = np.concatenate([log[:, at.LOG_RAN_ON], visits["cpu"]])
-    time_ns = np.concatenate([log[:, 1], visits["time_ns"]])
+    cpu = np.concatenate([log["ran_on"], visits["cpu"]])
+    time_ns = np.concatenate([log["time_ns"], visits["time_ns"]])
     together = np.zeros(len(cpu), REQUEST)
     holds, others = np.split(together, [len(log)])
-    site = log[:, 0]
-    holds["time_ns"] = log[:, 1] - np.where(np.isin(site, _ENDS_AT_EVENT), hold_ns, 0)
-    holds["hold_ns"], holds["pages"], holds["lock"] = hold_ns, log[:, 7], log[:, 2]
+    site = log["kind"]
+    holds["time_ns"] = log["time_ns"] - np.where(np.isin(site, _ENDS_AT_EVENT), hold_ns, 0)
+    holds["hold_ns"], holds["pages"], holds["lock"] = hold_ns, log["pages"], log["zone"]
     holds["list_lock"] = -1
     for number, role in ROLES.items():
         own = site == number
-        holds["list_lock"][own] = log[own, 2] * machine.nr_cpus + log[own, 3]
+        holds["list_lock"][own] = log["zone"][own] * machine.nr_cpus + log["cpu"][own]
         holds["role"][own] = role
     others["time_ns"], others["lock"] = visits["time_ns"], visits["zone"]
     others["hold_ns"] = np.where(visits["keeps"], *model.costs.list_page_ns)
@@ -429,12 +429,12 @@ def list_visits(
     events whose own CPU held zone->lock at their time: the log has these already. Where blocks are
     owned, the log says to whose list each page was freed.
     """
-    holds, listed = log[log[:, 0] < at.SITES], log[log[:, 0] == at.LOG_LIST_FREE]
-    others = np.concatenate([holds[holds[:, 0] == at.SITE_DRAIN_ALL], listed])
-    others = others[others[:, 3] != others[:, at.LOG_RAN_ON]]
+    holds, listed = log[log["kind"] < at.SITES], log[log["kind"] == at.LOG_LIST_FREE]
+    others = np.concatenate([holds[holds["kind"] == at.SITE_DRAIN_ALL], listed])
+    others = others[others["cpu"] != others["ran_on"]]
     if not len(others):
         return NO_VISITS
-    first_ns = others[:, 1].min()
+    first_ns = others["time_ns"].min()
     events = events[np.searchsorted(events["time_ns"], first_ns) :]
     is_owning = policy.pageblock_ownership == "pcp_buddy"
     costly = COSTLY_ORDER if policy.costly_order is None else policy.costly_order
@@ -450,18 +450,18 @@ def list_visits(
     for number, zone in enumerate(machine.zones):
         visits["zone"][(place >= zone.start_pfn) & (place < zone.end_pfn)] = number
     visits["keeps"] = _in_one_batch(visits, events["bits"])
-    listed = listed[listed[:, 1] >= first_ns]
+    listed = listed[listed["time_ns"] >= first_ns]
     frees = np.zeros(len(listed), VISIT)
-    columns = {"time_ns": 1, "cpu": at.LOG_RAN_ON, "list_cpu": 3, "zone": 2, "order": 4}
-    for name, column in columns.items():
-        frees[name] = listed[:, column]
-    frees["frees"], frees["keeps"] = True, listed[:, 6] == 0
+    for name in ("time_ns", "zone", "order"):
+        frees[name] = listed[name]
+    frees["cpu"], frees["list_cpu"] = listed["ran_on"], listed["cpu"]
+    frees["frees"], frees["keeps"] = True, listed["takes_lock"] == 0
     visits = np.concatenate([visits, frees])
     visits = visits[np.argsort(visits["time_ns"], kind="stable")]
     took_the_lock = np.zeros(len(visits), bool)
-    for cpu in np.unique(holds[:, at.LOG_RAN_ON]):
+    for cpu in np.unique(holds["ran_on"]):
         own = np.flatnonzero(visits["cpu"] == cpu)
-        times = holds[holds[:, at.LOG_RAN_ON] == cpu, 1]
+        times = holds["time_ns"][holds["ran_on"] == cpu]
         took_the_lock[own] = np.isin(visits["time_ns"][own], times)
     return visits[(visits["zone"] >= 0) & ~took_the_lock]
 
@@ -482,9 +482,6 @@ def _in_one_batch(visits: np.ndarray, bits: np.ndarray) -> np.ndarray:
     keeps[source] = goes_on & (place % FOLIO_BATCH != 0)
     return keeps
 
-
-WORK_COLUMNS = ("objects", "pages", "splits", "merges", "inserts", "scanned")
-LOG_COLUMN = dict(zip(WORK_COLUMNS, (6, 7, 8, 9, 10, 11), strict=True))
 
 TRYLOCK = "trylock"
 """Cause of a hold that moves one page past the list, because a trylock of the list failed."""
@@ -514,13 +511,10 @@ def _acquisitions_table(
         past_list = np.where(takes, _ALLOCATED_PAST_LIST, _FREED_PAST_LIST)
         site = np.where(outcomes["list_was_busy"] != 0, past_list, site)
     # units of work are the model's, in proportion to the pages that were still there to move
-    pages, planned = outcomes["pages"].astype(np.int64), holds[:, LOG_COLUMN["pages"]]
+    pages, planned = outcomes["pages"].astype(np.int64), holds["pages"]
     part, whole = np.where(planned > 0, pages, 1), np.maximum(planned, 1)
     past_list = site >= len(sites.NAMES)
-    work = {
-        name: np.where(past_list, 0, holds[:, column] * part // whole)
-        for name, column in LOG_COLUMN.items()
-    }
+    work = {name: np.where(past_list, 0, holds[name] * part // whole) for name in at.LOG_WORK}
     work["objects"][past_list] = 1
     work["pages"][past_list] = pages[past_list]
     work["inserts"][site == _FREED_PAST_LIST] = 1
@@ -528,11 +522,11 @@ def _acquisitions_table(
     nodes = np.array([zone.node for zone in machine.zones])
     return pd.DataFrame(
         {
-            "time_ns": np.where(logged, holds[:, 1], records["time_ns"]),
+            "time_ns": np.where(logged, holds["time_ns"], records["time_ns"]),
             "zone": pd.Categorical(names[records["lock"]]),
             "node": nodes[records["lock"]],
             "cpu": cpu,
-            "list_cpu": np.where(logged, holds[:, 3], cpu),
+            "list_cpu": np.where(logged, holds["cpu"], cpu),
             "site": pd.Categorical(_NAMES[site]),
             "cause": pd.Categorical(_CAUSES[site]),
             **work,
@@ -618,7 +612,7 @@ class LockTimes:
             lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
         list_waits: time_ns (as recorded), zone, cpu, list_cpu, part (one of `LIST_PARTS`), wait_ns;
             one row for each wait at a list's pcp->lock.
-        log: int64, shape (rows, LOG_COLUMNS): the holds it was made from.
+        log: `layout.LOG` records: the holds it was made from.
         visits: `VISIT` records: events that tried the locks of lists besides.
         trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed;
             drains_cut_short; pages_left by drains that were cut short or did not begin.
@@ -640,7 +634,7 @@ class LockTimes:
     def by_site(self) -> pd.DataFrame:
         """Acquisitions, work, holds and waits by site and cause, one row each."""
         grouped = self.acquisitions.groupby(["site", "cause"], observed=True)
-        table = grouped[[*WORK_COLUMNS, "hold_ns", "wait_ns"]].sum()
+        table = grouped[[*at.LOG_WORK, "hold_ns", "wait_ns"]].sum()
         table.insert(0, "acquisitions", grouped.size())
         table["pages_per_acquisition"] = table["pages"] / table["acquisitions"]
         table["max_pages"] = grouped["pages"].max()
@@ -713,9 +707,9 @@ def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
 def queued(
     log: np.ndarray, machine: Machine, model: LockModel, visits: np.ndarray = NO_VISITS
 ) -> LockTimes:
-    """The same from a log of transactions, int64, shape (rows, LOG_COLUMNS), in time order."""
-    log = log[log[:, 0] < at.SITES]
-    hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
+    """The same from the holds of a log, `layout.LOG` records in time order."""
+    log = log[log["kind"] < at.SITES]
+    hold = model.costs.hold_ns(log)
     records, source, first = _lock_requests(log, visits, machine, hold, model)
     role, pages = records["role"], records["pages"]
     outcomes = np.zeros(len(records), OUTCOME)

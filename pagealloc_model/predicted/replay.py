@@ -186,7 +186,7 @@ class Replay(Tables):
         seed: of choices that nothing settles.
         samples: counters at every sample instant.
         edges: int64, edges of the regular grid's bins.
-        log: int64, shape (transactions, LOG_COLUMNS): every zone->lock hold.
+        log: `layout.LOG` records: every zone->lock hold.
         places: int32, where the model put each object, -1 where nowhere.
         demand: the objects and events replayed.
         fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.

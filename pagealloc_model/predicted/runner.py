@@ -137,10 +137,13 @@ class Course:
         """
         state, events = carrier.state, demand.events
         (first_ns, last_ns), resumption, kswapd = self.span, self.resumption, self.kswapd
-        log = Column((np.int64, at.LOG_COLUMNS), working_directory(len(events)))
+        # numpy copies bytes at once, records field by field
+        as_bytes = np.dtype((np.void, at.LOG.itemsize))
+        log = Column(as_bytes, working_directory(len(events)))
 
         def keep(rows: np.ndarray) -> None:
-            log.append(rows[(rows[:, 1] >= first_ns) & (rows[:, 1] < last_ns)])
+            within = (rows["time_ns"] >= first_ns) & (rows["time_ns"] < last_ns)
+            log.append(rows.view(as_bytes)[within])
 
         runner = Runner(carrier, places, keep, progress=progress, cancel=cancel)
         position, instants = 0, self.instants
@@ -184,7 +187,7 @@ class Course:
                 if IS_STRICT or not state.is_elastic:
                     balance.check(events, position)
         balance.check(events, position)
-        return runner.samples, log.values, balance.lost
+        return runner.samples, log.values.view(at.LOG), balance.lost
 
 
 TYPES = 256

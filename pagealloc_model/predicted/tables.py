@@ -20,12 +20,10 @@ from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.recording.machine import FALLING_BACK, Machine
 from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
 
-_OBJECTS, _PAGES = 6, 7
-
 
 def named_sites(log: np.ndarray) -> np.ndarray:
     """The site of each hold, a row of `sites.NAMES`, of a log without rows of pages."""
-    site, found_nothing = log[:, 0], log[:, _OBJECTS] == 0
+    site, found_nothing = log["kind"], log["objects"] == 0
     site = np.where(found_nothing & (site == at.SITE_REFILL), sites.EMPTY_REFILL, site)
     empty_alloc = found_nothing & (site == at.SITE_BUDDY_ALLOC)
     return np.where(empty_alloc, sites.EMPTY_BUDDY_ALLOC, site)
@@ -186,30 +184,30 @@ class Tables(Memo):
     @cached_property
     def transactions_full(self) -> pd.DataFrame:
         """Every zone->lock hold, one row each."""
-        log = self.log[self.log[:, 0] < at.SITES]
-        site = named_sites(log)
+        log = self.log[self.log["kind"] < at.SITES]
+        site, zone = named_sites(log), log["zone"]
+        types = np.array([*self.machine.migratetypes, ""], object)
         return pd.DataFrame(
             {
-                "time_ns": log[:, 1],
-                "node": _nodes(self.machine)[log[:, 2]],
-                "zone": _zone_names(self.machine)[log[:, 2]],
-                "cpu": log[:, 3],
+                "time_ns": log["time_ns"],
+                "node": _nodes(self.machine)[zone],
+                "zone": _zone_names(self.machine)[zone],
+                "cpu": log["cpu"].astype(np.int64),
                 "site": sites.NAMES[site],
                 "cause": sites.CAUSES_BY_CODE[site],
-                "objects": log[:, _OBJECTS],
-                "pages": log[:, _PAGES],
-                "order": log[:, 4],
-                "migratetype": np.array([*self.machine.migratetypes, ""], object)[log[:, 5]],
+                "objects": log["objects"],
+                "pages": log["pages"],
+                "order": log["order"].astype(np.int64),
+                "migratetype": types[log["migratetype"]],
             }
         )
 
     def holds(self, costs: LockCosts | None = None) -> pd.DataFrame:
         """`transactions_full` with splits, merges, inserts, scanned, and hold_ns by costs."""
-        log = self.log[self.log[:, 0] < at.SITES]
+        log = self.log[self.log["kind"] < at.SITES]
         names = ("splits", "merges", "inserts", "scanned")
-        work = {name: log[:, at.LOG_WORK + unit] for unit, name in enumerate(names)}
-        held = (costs or LockCosts()).hold_ns({"objects": log[:, _OBJECTS], **work})
-        return self.transactions_full.assign(**work, hold_ns=held)
+        held = (costs or LockCosts()).hold_ns(log)
+        return self.transactions_full.assign(**{name: log[name] for name in names}, hold_ns=held)
 
     @cached_property
     def transactions(self) -> pd.DataFrame:
@@ -246,16 +244,16 @@ class Tables(Memo):
 
 def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     """zone->lock use by time bin (int64 edges), zone and site, of a log's holds."""
-    log = log[log[:, 0] < at.SITES]
+    log = log[log["kind"] < at.SITES]
     number, names = pd.factorize(sites.NAMES)
     frame, managed = _grid(machine, edges[:-1], site=names)
     place = np.full(len(machine.zones), -1)
     place[managed] = np.arange(len(managed))
-    bins = np.searchsorted(edges, log[:, 1], "right") - 1
-    zones = place[log[:, 2]]
+    bins = np.searchsorted(edges, log["time_ns"], "right") - 1
+    zones = place[log["zone"]]
     inside = (bins >= 0) & (bins < len(edges) - 1) & (zones >= 0)
     cells = (bins * len(managed) + zones) * len(names) + number[named_sites(log)]
-    amounts = (np.ones(len(log)), log[:, _OBJECTS], log[:, _PAGES])
+    amounts = (np.ones(len(log)), log["objects"], log["pages"])
     for name, amount in zip(("acquisitions", "objects", "pages"), amounts, strict=True):
         sums = np.bincount(cells[inside], amount[inside], minlength=len(frame))
         frame[name] = sums.astype(np.int64)
@@ -284,10 +282,10 @@ class TransactionCounts:
 
     def add(self, log: np.ndarray) -> None:
         """Count the transactions among log rows."""
-        log = log[log[:, 0] < at.SITES]
-        list_of = log[:, 2] * self._machine.nr_cpus + log[:, 3]
+        log = log[log["kind"] < at.SITES]
+        list_of = log["zone"].astype(np.int64) * self._machine.nr_cpus + log["cpu"]
         place = list_of * len(sites.NAMES) + named_sites(log)
-        keys, counts = np.unique(place << 32 | log[:, _OBJECTS], return_counts=True)
+        keys, counts = np.unique(place << 32 | log["objects"], return_counts=True)
         self._counts.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
 
     @property

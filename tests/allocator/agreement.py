@@ -87,18 +87,18 @@ def assert_holds_add_up(rows: np.ndarray, step: Step, *, may_be_remote: bool) ->
     With ownership a free may drain another CPU's list.
     """
     drained: list[int] = []
-    for row in rows.tolist():
-        kind, cpu = row[0], row[3]
+    for row in rows:
+        kind, cpu = row["kind"], row["cpu"]
         if kind == at.LOG_PCPU_DRAIN:
-            drained.append(1 << row[5])
+            drained.append(1 << int(row["order"]))
         if kind in (at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL):
-            assert (row[6], row[7]) == (len(drained), sum(drained))
+            assert (row["objects"], row["pages"]) == (len(drained), sum(drained))
             drained.clear()
         if kind < at.SITES and kind not in (at.SITE_DRAIN_ALL, at.SITE_BOOST_RESET):
             assert step.call in MAY_HOLD
             assert cpu == step.cpu or (kind == at.SITE_DRAIN_COMMIT and may_be_remote)
         if kind < at.SITES and step.call in RUNS_ON_CPU:
-            assert row[at.LOG_RAN_ON] == step.cpu
+            assert row["ran_on"] == step.cpu
     assert not drained
 
 

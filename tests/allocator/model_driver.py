@@ -360,7 +360,7 @@ class ModelDriver:
     def __init__(self, oracle: Oracle) -> None:
         self.state = state_like(oracle)  # the model's arrays
         self.now = 0
-        self.rows = np.zeros((0, at.LOG_COLUMNS), np.int64)  # log rows of the last step
+        self.rows = np.zeros(0, at.LOG)  # log rows of the last step
         nr_zones = len(oracle.machine.zones)
         self.acquisitions = np.zeros((nr_zones, oracle.machine.nr_cpus, at.SITES), np.int64)
         self._places = np.full(OBJECTS, -1, np.int32)
@@ -410,14 +410,13 @@ class ModelDriver:
     @property
     def events(self) -> list[Event]:
         """What the last step did under zone->lock, in the oracle's words."""
-        return [_event(row) for row in self.rows.tolist()]
+        return [_event(row) for row in self.rows]
 
     @property
     def work(self) -> list[Work]:
         """What each hold of zone->lock in the last step did, in the oracle's words."""
-        holds = self.rows[self.rows[:, 0] < at.SITES]
-        units = holds[:, at.LOG_WORK : at.LOG_WORK + at.WORK_UNITS]
-        return [Work(*row) for row in units.tolist()]
+        holds = self.rows[self.rows["kind"] < at.SITES]
+        return [Work(*row) for row in holds[list(at.LOG_WORK[2:])].tolist()]
 
     def dump(self) -> Dump:
         return dump_state(self.state) | dump_literal(self.state)
@@ -472,18 +471,18 @@ class ModelDriver:
     def _keep_log(self) -> None:
         assert self.state.st[at.LOG_DROPPED] == 0
         rows = self.state.log[: int(self.state.st[at.LOG_ROWS])]
-        self.rows = rows[rows[:, 0] != at.LOG_LIST_FREE]
-        holds = self.rows[self.rows[:, 0] < at.SITES]
-        cpus = np.where(holds[:, 0] == at.SITE_DRAIN_COMMIT, holds[:, at.LOG_RAN_ON], holds[:, 3])
-        np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
+        self.rows = rows[rows["kind"] != at.LOG_LIST_FREE]
+        holds = self.rows[self.rows["kind"] < at.SITES]
+        cpus = np.where(holds["kind"] == at.SITE_DRAIN_COMMIT, holds["ran_on"], holds["cpu"])
+        np.add.at(self.acquisitions, (holds["zone"], cpus, holds["kind"]), 1)
 
 
-def _event(row: list[int]) -> Event:
-    kind, _, _, _, *rest = row[:10]
+def _event(row: np.void) -> Event:
+    kind = int(row["kind"])
     if kind < at.SITES:
-        return ("hold", *HOLDS[kind], rest[2])
-    pfn, order, migratetype, fallback_order, fallback_type, change_ownership = rest
+        return ("hold", *HOLDS[kind], int(row["objects"]))
+    pfn, order, migratetype = (int(row[name]) for name in ("pfn", "order", "migratetype"))
     if kind == at.LOG_EXTFRAG:
-        owned = bool(change_ownership)
-        return ("extfrag", pfn, order, fallback_order, migratetype, fallback_type, owned)
+        found, other = int(row["fallback_order"]), int(row["fallback_migratetype"])
+        return ("extfrag", pfn, order, found, migratetype, other, bool(row["change_ownership"]))
     return ("zone_locked" if kind == at.LOG_ZONE_LOCKED else "drain", pfn, order, migratetype)

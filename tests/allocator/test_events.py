@@ -33,7 +33,7 @@ INTERPRETED = 2500  # events that Python itself takes one by one
 def test_the_sequence_uses_every_part_of_the_allocator() -> None:
     state = start_state()
     _, rows = replay(state, random_events(EVENTS))
-    assert set(np.unique(rows[:, 0])) == {
+    assert set(np.unique(rows["kind"])) == {
         *range(at.SITES),
         at.LOG_ZONE_LOCKED,
         at.LOG_PCPU_DRAIN,

@@ -41,8 +41,8 @@ for reclaim in ("elastic", "literal"):
     assert np.array_equal(same.places, plain.places) and np.array_equal(same.log, plain.log)
     assert same.vmstat.equals(plain.vmstat)
     assert same.hooks == ("reserve", "refill", "drain", "fallback")
-    refills = singly.log[singly.log[:, 0] == 0]
-    assert len(refills) and (refills[:, 6] <= 1).all(), refills
+    refills = singly.log[singly.log["kind"] == 0]
+    assert len(refills) and (refills["objects"] <= 1).all(), refills
 assert "hooks: none -> refill" in pm.compare(plain, singly).to_text(width=200)
 again = pm.replay(recording)
 assert np.array_equal(again.log, plain.log), "the model's own kernels are as they were"
@@ -98,6 +98,6 @@ def test_the_order_gate_as_a_hook_is_the_policy_of_that_name(reclaim: str) -> No
     hooked = pm.replay(recording, hooks=hooks, assumptions=own)
     assert np.array_equal(hooked.places, gate.places)
     assert np.array_equal(hooked.log, gate.log)
-    assert not (gate.log[:, 0] == at.SITE_RESERVE).any()
+    assert not (gate.log["kind"] == at.SITE_RESERVE).any()
     assert callable(advance)
     assert reclaim == "elastic" or are_compiled(hooks), "the next process need not compile"

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 import pagealloc_model as pm
 from tests.golden.digests import CHECKOUT, hash_of_array, hash_of_table, hash_of_value
 
@@ -45,13 +47,24 @@ RULES = ("6.1", "6.12", "6.15", "6.18", "7.2", "7.3")
 """Series of kernels whose rules the small recordings are replayed with."""
 
 
+def log_words(replay: pm.Replay) -> np.ndarray:
+    """The log in words of one width: what a hold has; of a free to a list, its lock as object."""
+    names = (
+        *("kind", "time_ns", "zone", "cpu", "order", "migratetype", "objects", "pages"),
+        *("splits", "merges", "inserts", "scanned", "ran_on"),
+    )
+    log = replay.log
+    words = {name: log[name] for name in names} | {"objects": log["objects"] + log["takes_lock"]}
+    return np.stack([*words.values()], axis=1)
+
+
 # What a Replay is asked for by name, in one place: a renamed attribute is an edit here alone.
 ARRAYS: dict[str, Callable[[pm.Replay], object]] = {
     "state.pages": lambda replay: replay.final.pages,
     "state.blocks": lambda replay: replay.final.blocks,
     "state.st": lambda replay: replay.final.st,
     "state.folios": lambda replay: replay.final.folios,
-    "log": lambda replay: replay.log,
+    "log": log_words,
     "places": lambda replay: replay.places,
     "edges": lambda replay: replay.edges,
     "fallback_counts": lambda replay: replay.fallback_counts,

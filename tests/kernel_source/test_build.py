@@ -71,7 +71,7 @@ def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
     build = pm.KernelBuild(kernel_source("6.12").path)
     kernel = pm.replay(highatomic, build, rules="6.12")
     assert_same(pm.replay(highatomic, rules="6.12", assumptions=PLAIN), kernel)
-    assert (kernel.log[:, 0] == at.SITE_RESERVE).any(), "the recording is about the reserve"
+    assert (kernel.log["kind"] == at.SITE_RESERVE).any(), "the recording is about the reserve"
     assert kernel.kernel.startswith("6.12.")
     assert kernel.provenance["kernel_source"] == kernel.kernel
     assert any("slowpath" in line for line in kernel.not_covered)
@@ -296,8 +296,8 @@ def test_a_patch_to_the_source_decides_under_pressure_too(kernel_source: Sources
     )
     gate = pm.Policy(highatomic_gate_order=3)
     assert_same_outcome(pm.replay(recording, gate, rules="6.12", assumptions=OWN), patched)
-    assert not (patched.log[:, 0] == at.SITE_RESERVE).any()
-    assert (stock.log[:, 0] == at.SITE_RESERVE).any()
+    assert not (patched.log["kind"] == at.SITE_RESERVE).any()
+    assert (stock.log["kind"] == at.SITE_RESERVE).any()
 
 
 def test_a_policy_of_the_model_s_compaction_for_reserved_blocks_is_refused(

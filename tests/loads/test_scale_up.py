@@ -52,8 +52,8 @@ def test_set_up_is_not_counted(recording: pm.Recording, policy: pm.Policy | None
     ((begin, end),) = demand.set_up
     assert begin < end
     run = pm.synthetic.run(demand, policy, rules="6.18")
-    holds = run.log[run.log[:, 0] < at.SITES]
-    assert holds[:, 1].min() >= end
+    holds = run.log[run.log["kind"] < at.SITES]
+    assert holds["time_ns"].min() >= end
     assert run.final.sites()[..., at.SITE_ACQUISITIONS].sum() == len(holds)
 
 

@@ -88,8 +88,8 @@ def test_the_model_holds_the_lock_as_in_the_scenario(written: Path) -> None:
     run = pm.synthetic.run(scenario, rules="6.18")
     replay = pm.replay(pm.open(written))
     first = int(scenario.events["time_ns"][0])
-    assert replay.log[0, 1] == run.log[0, 1] == first
-    refills = [log[log[:, 0] == 0][:, 6] for log in (replay.log, run.log)]
+    assert replay.log["time_ns"][0] == run.log["time_ns"][0] == first
+    refills = [log["objects"][log["kind"] == 0] for log in (replay.log, run.log)]
     assert np.array_equal(*refills)
 
 

@@ -36,10 +36,10 @@ def probed() -> Validation:
 
 def empty_holds(replay: pm.Replay) -> dict[str, int]:
     """Refills and direct allocations without a page, counted in the log itself."""
-    found_nothing = replay.log[:, 6] == 0
+    found_nothing = replay.log["objects"] == 0
     sites = (at.SITE_REFILL, at.SITE_BUDDY_ALLOC)
     return {
-        name: int((found_nothing & (replay.log[:, 0] == site)).sum())
+        name: int((found_nothing & (replay.log["kind"] == site)).sum())
         for name, site in zip(EMPTY_SITES, sites, strict=True)
     }
 

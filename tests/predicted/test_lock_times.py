@@ -45,18 +45,18 @@ def machine(nr_cpus: int = 3) -> Machine:
 
 def hold(
     time_ns: int, cpu: int, objects: int, site: int = at.SITE_DIRECT_FREE, of: int = -1
-) -> list[int]:
+) -> np.void:
     """A log row: some objects at a time by a CPU; `of`: whose list, its own by default."""
-    row = [0] * at.LOG_COLUMNS
-    row[0], row[1], row[3] = site, time_ns, cpu if of < 0 else of
-    row[6] = row[7] = objects
-    row[at.LOG_RAN_ON] = cpu
+    row = np.zeros((), at.LOG)[()]
+    row["kind"], row["time_ns"], row["cpu"] = site, time_ns, cpu if of < 0 else of
+    row["objects"] = row["pages"] = objects
+    row["ran_on"] = cpu
     return row
 
 
-def run(*rows: list[int], model: LockModel = MODEL, visits: np.ndarray = NO_VISITS) -> LockTimes:
+def run(*rows: np.void, model: LockModel = MODEL, visits: np.ndarray = NO_VISITS) -> LockTimes:
     """The rows in time order through the queue."""
-    log = np.array(sorted(rows, key=lambda row: row[1]), np.int64).reshape(-1, at.LOG_COLUMNS)
+    log = np.array(sorted(rows, key=lambda row: row["time_ns"]), at.LOG)
     return queued(log, machine(), model, visits)
 
 
@@ -217,7 +217,7 @@ def test_many_wait_for_a_list_in_the_order_they_came() -> None:
     """CPU 0 holds its list from 100 to 160, then each of the others for 60 ns."""
     came = {3: 110, 1: 120, 4: 130, 2: 140}
     visits = np.concatenate([frees(0, 100), *(remote_frees(*each) for each in came.items())])
-    log = np.zeros((0, at.LOG_COLUMNS), np.int64)
+    log = np.zeros(0, at.LOG)
     times = queued(log, machine(5), replace(VISITED, frees_wait=True), visits)
     waits = times.list_waits.set_index("cpu")["wait_ns"].to_dict()
     assert {cpu: came[cpu] + wait for cpu, wait in waits.items()} == {
@@ -283,6 +283,6 @@ def test_holds_of_one_event_follow_each_other() -> None:
 
 
 def test_an_empty_log_has_empty_tables() -> None:
-    times = queued(np.zeros((0, at.LOG_COLUMNS), np.int64), machine(), MODEL)
+    times = queued(np.zeros(0, at.LOG), machine(), MODEL)
     assert len(times.by_site) == 0
     assert times.longest_starvation_ns == 0

@@ -33,7 +33,7 @@ from pagealloc_model.notebooks.studies.others.proposal_loads import (
 from pagealloc_model.notebooks.studies.others.proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.layout import LOG_WORK, SITE_REFILL, WORK, WORK_SCANNED
+from pagealloc_model.allocator.layout import SITE_REFILL
 from pagealloc_model.base.text import count_of, percent
 from pagealloc_model.numbers.comparison import FAILS_NULL
 from pagealloc_model.numbers.statistics import resampled_interval
@@ -45,7 +45,6 @@ WARM_UP_S = 2
 """Left out of the counts."""
 ELASTIC = "elastic"
 SHARE, COUNT = "share", "count"
-SCANNED = LOG_WORK + WORK_SCANNED - WORK
 RIGHT, WRONG, UNDECIDED, NOT_POSTED = "right", "wrong", "undecided", "not posted"
 
 
@@ -216,11 +215,11 @@ def probe_rows() -> pd.DataFrame:
         cells: dict[str, object] = {"recording": name}
         for words, persists in (("search anew", False), ("mode persists", True)):
             replay = pm.replay(recording, pm.Policy(refill_mode_persists=persists))
-            refills = replay.log[replay.log[:, 0] == SITE_REFILL]
+            refills = replay.log[replay.log["kind"] == SITE_REFILL]
             total, most = replay.refill_probes
             cells[f"{words}: probes a refill"] = f"{total / max(len(refills), 1):.1f}"
             cells[f"{words}: most"] = most
-            cells[f"{words}: pages scanned"] = int(refills[:, SCANNED].sum())
+            cells[f"{words}: pages scanned"] = int(refills["scanned"].sum())
             steals = replay.fallbacks
             cells[f"{words}: steals"] = int(steals[steals["kind"] == "steal"]["count"].sum())
         rows.append(cells)

@@ -8,20 +8,20 @@ import numpy as np
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.hooks import are_compiled
-from pagealloc_model.allocator.layout import LOG_COLUMNS
+from pagealloc_model.allocator.layout import LOG
 from pagealloc_model.base.text import count_of, paragraph
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
-KNOWN_TO_MODEL = (4, 5)
-"""Columns of the log, order and migratetype, that the kernel shim does not know for every site."""
+KNOWN_TO_MODEL = ("order", "migratetype")
+"""Fields of the log that the kernel shim does not know for every site."""
 
 
 def agreement_text(one: pm.Replay, other: pm.Replay) -> str:
     """Test whether objects are in the same places, and all holds and tables are the same."""
     tables = [name for name in TABLES if not getattr(one, name).equals(getattr(other, name))]
     elsewhere = int((one.places != other.places).sum())
-    shared = [column for column in range(LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
-    same_holds = np.array_equal(one.log[:, shared], other.log[:, shared])
+    shared = [name for name in LOG.names or () if name not in KNOWN_TO_MODEL]
+    same_holds = np.array_equal(one.log[shared], other.log[shared])
     if not tables and not elsewhere and same_holds:
         return (
             f"identical: {count_of(len(one.places), 'object')}, "

@@ -1,7 +1,14 @@
 /* Every hold of zone->lock and every page moved under it, as rows of the model's log. */
 
 static int64_t *st;
-static int64_t *log_rows;
+struct model_row {
+	int32_t kind, zone, cpu, ran_on, order, migratetype;
+	int32_t pfn, fallback_order, fallback_migratetype;
+	int16_t change_ownership, takes_lock;
+	int64_t time_ns, objects, pages, splits, merges, inserts, scanned;
+};
+
+static struct model_row *log_rows;
 static int32_t *log_lines;
 static long log_capacity;
 
@@ -44,42 +51,44 @@ static int number_of(struct zone *zone)
 	return number;
 }
 
-static int64_t *new_row(void)
+static struct model_row *new_row(void)
 {
 	if (st[AT_LOG_ROWS] >= log_capacity) {
 		st[AT_LOG_DROPPED]++;
 		return NULL;
 	}
 	log_lines[st[AT_LOG_ROWS]] = source_line;
-	return log_rows + AT_LOG_COLUMNS * st[AT_LOG_ROWS]++;
+	return log_rows + st[AT_LOG_ROWS]++;
 }
 
 static void log_page(int kind, struct page *page, int order, int migratetype, int fallback_order,
 		     int fallback_type, int change_ownership)
 {
-	int64_t *row;
+	struct model_row *row;
 
 	if (!st[AT_LOG_PAGES])
 		return;
 	row = new_row();
 	if (!row)
 		return;
-	row[0] = kind;
-	row[1] = st[AT_NOW];
-	row[2] = page->zone - 1;
-	row[3] = st[AT_EVENT_CPU];
-	row[4] = page_to_pfn(page);
-	row[5] = order;
-	row[6] = migratetype;
-	row[7] = fallback_order;
-	row[8] = fallback_type;
-	row[9] = change_ownership;
+	*row = (struct model_row){
+		.kind = kind,
+		.time_ns = st[AT_NOW],
+		.zone = page->zone - 1,
+		.cpu = st[AT_EVENT_CPU],
+		.pfn = page_to_pfn(page),
+		.order = order,
+		.migratetype = migratetype,
+		.fallback_order = fallback_order,
+		.fallback_migratetype = fallback_type,
+		.change_ownership = change_ownership,
+	};
 }
 
 static void log_hold(int zone, int order, int migratetype, long objects, long pages)
 {
 	int64_t *counters = pcp_words(zone, hold.cpu) + AT_PCP_SITES + hold.site * AT_SITE_WORDS;
-	int64_t *row;
+	struct model_row *row;
 
 	source_line = hold.line;
 	row = new_row();
@@ -92,19 +101,21 @@ static void log_hold(int zone, int order, int migratetype, long objects, long pa
 	counters[AT_SITE_WORK + 3] += looks;
 	if (!row)
 		return;
-	row[0] = hold.site;
-	row[1] = st[AT_NOW];
-	row[2] = zone;
-	row[3] = hold.cpu;
-	row[4] = order;
-	row[5] = migratetype;
-	row[6] = objects;
-	row[7] = pages;
-	row[AT_LOG_WORK + 0] = splits;
-	row[AT_LOG_WORK + 1] = merges;
-	row[AT_LOG_WORK + 2] = inserts;
-	row[AT_LOG_WORK + 3] = looks;
-	row[AT_LOG_RAN_ON] = this_cpu;
+	*row = (struct model_row){
+		.kind = hold.site,
+		.time_ns = st[AT_NOW],
+		.zone = zone,
+		.cpu = hold.cpu,
+		.order = order,
+		.migratetype = migratetype,
+		.objects = objects,
+		.pages = pages,
+		.splits = splits,
+		.merges = merges,
+		.inserts = inserts,
+		.scanned = looks,
+		.ran_on = this_cpu,
+	};
 }
 
 #define SITE_OF_NO_OPERATION AT_SITES

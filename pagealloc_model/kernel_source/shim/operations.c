@@ -535,7 +535,7 @@ static void take(struct model_event *event, int32_t *object_pfn)
 }
 
 /* Take events[low:high], then the ticks due before `until_ns`; returns the event to go on with. */
-long shim_advance(struct model_event *events, int32_t *object_pfn, int64_t *rows, int32_t *lines,
+long shim_advance(struct model_event *events, int32_t *object_pfn, struct model_row *rows, int32_t *lines,
 		  long capacity, long low, long high, int64_t until_ns)
 {
 	log_rows = rows;

@@ -353,7 +353,7 @@ static long operate(struct reclaim_operation *operation, int64_t *answers)
 }
 
 /* Take operations[low:high]; `answers` gets what each gives. */
-void shim_reclaim(struct reclaim_operation *operations, int64_t *answers, int64_t *rows,
+void shim_reclaim(struct reclaim_operation *operations, int64_t *answers, struct model_row *rows,
 		  int32_t *lines, long capacity, long low, long high)
 {
 	log_rows = rows;

@@ -378,7 +378,7 @@ int64_t shim_ask(void *pages, void *blocks, void *words, void *rows, int64_t wha
 }
 
 /* Share pages with the model from now on. The log is where holds are written. */
-void shim_share(struct model_page *pages, int64_t *rows, int32_t *lines, long capacity)
+void shim_share(struct model_page *pages, struct model_row *rows, int32_t *lines, long capacity)
 {
 	shared_pages = pages;
 	log_rows = rows;
