@@ -497,6 +497,17 @@ def explain(
         )
     judge = _Judge(state, request, chosen, node)
     answer = judge.answer(request.order, bits, Policy())
+    if node is None and bits & at.GFP_THISNODE and state.request is request:
+        # It failed on one node, which the report does not name: the first that cannot serve it.
+        for other in judge.machine.nodes[1:] if answer.serving is not None else ():
+            of_node = _Judge(state, request, chosen, other)
+            if (tried := of_node.answer(request.order, bits, Policy())).serving is None:
+                judge, answer = of_node, tried
+                judge.notes.append(
+                    f"__GFP_THISNODE asks one node, which the report does not name: node {other} "
+                    "is taken, the first that cannot serve it (--node)"
+                )
+                break
     changes = judge.changes(bits, answer, policy)
     notes = [*state.notes, *judge.notes]
     if unknown:

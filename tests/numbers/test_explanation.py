@@ -202,6 +202,14 @@ def test_verdicts_are_those_of_the_kernel_a_moment_later(path: Path) -> None:
             assert (answer.serving is not None) == (what == "served"), (gfp, order)
 
 
+def test_a_request_for_one_node_alone_is_judged_on_the_node_that_failed() -> None:
+    """It was node 1; node 0 had memory."""
+    found = pm.explain(REPORTS / "order_4_node_1_6.1.176.txt")
+    assert found.answer.serving is None
+    assert "failed for fragmentation: DMA32 of node 1 has" in found.sentence
+    assert any("node 1 is taken, the first that cannot serve it" in note for note in found.notes)
+
+
 def test_the_answer_is_one_screen() -> None:
     lines = explained(report([FRAGMENTED, MadeZone(name="DMA32", blocks={})])).to_text().split("\n")
     assert len(lines) <= 40 and max(map(len, lines)) <= 100
