@@ -94,7 +94,8 @@ def __getattr__(name: str) -> Any:
     place, attribute = _PLACES[name]
     with not_collecting():
         module = import_module(f"{__name__}.{place}")
-    return getattr(module, attribute) if attribute else module
+    found = globals()[name] = getattr(module, attribute) if attribute else module
+    return found
 
 
 def __dir__() -> list[str]:

@@ -129,6 +129,14 @@ def parts(rows: int) -> Iterator[slice]:
         yield slice(begin, min(begin + ROWS_TOGETHER, rows))
 
 
+def filled(new_array: NewArray, rows: int, value: int, dtype: npt.DTypeLike) -> np.ndarray:
+    """An array of one value, written a part at a time."""
+    result = new_array(rows, dtype)
+    for part in parts(rows):
+        result[part] = value
+    return result
+
+
 class Column:
     """Records appended at the end, which may be let go of from the beginning.
 

@@ -175,11 +175,16 @@ def recorded_rules(recording: Recording, *, with_answers: bool = False) -> Chose
 
     Settings decide against the release: distributions backport. `with_answers` lets refills,
     drains, fallbacks, kprobes and later snapshots decide as well; a prediction under such rules has
-    seen part of the answer, and `origin` says so.
+    seen part of the answer, and `origin` says so. They are chosen once for a recording.
 
     Raises:
         PolicyError: the kernel is older than every preset; with answers the oldest is taken.
     """
+    key = ("recorded rules", with_answers)
+    return recording.remembered(key, lambda: _recorded_rules(recording, with_answers))
+
+
+def _recorded_rules(recording: Recording, with_answers: bool) -> ChosenRules:
     release = recording.release
     try:
         base, origin = KernelRules.for_release(release)

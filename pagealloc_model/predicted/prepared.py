@@ -144,7 +144,6 @@ def prepare(
         UsageError: no snapshot, no event inside the machine's zones, or sampled events.
         RecordingError: a file of the recording cannot be read.
     """
-    refuse_sampled(recording.trace)
     made: dict[tuple[object, ...], Prepared] = recording.remembered(_KEPT, dict)
     own = in_force(assumptions, recording).elastic
     if own is not None:
@@ -152,6 +151,7 @@ def prepare(
         assumptions = replace(assumptions, elastic=read)
     key = (rules, assumptions, seed)
     if key not in made:
+        refuse_sampled(recording.trace)
         made[key] = _Start(recording, assumptions, seed, progress).prepared(rules)
     return made[key]
 

@@ -25,8 +25,8 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.base.arrays import NewArray, in_memory, parts
-from pagealloc_model.predicted.demand.event_order import HiddenAllocations, filled, new_events
+from pagealloc_model.base.arrays import NewArray, filled, in_memory, parts
+from pagealloc_model.predicted.demand.event_order import HiddenAllocations, new_events
 from pagealloc_model.predicted.demand.reclaim import next_requests
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.trace.columns import Trace

@@ -20,7 +20,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator.objects import mark_interrupted
 from pagealloc_model.base import arrays
-from pagealloc_model.base.arrays import Column, parts, working_arrays, working_directory
+from pagealloc_model.base.arrays import Column, filled, parts, working_arrays, working_directory
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.progress_bar import Report
@@ -43,7 +43,6 @@ from pagealloc_model.predicted.demand.elastic import (
 )
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
-    filled,
     joined,
     merged,
     new_events,

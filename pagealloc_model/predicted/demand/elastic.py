@@ -16,11 +16,11 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
-from pagealloc_model.base.arrays import Column, NewArray, parts, working_directory
+from pagealloc_model.base.arrays import Column, NewArray, filled, parts, working_directory
 from pagealloc_model.base.jit import entry
 from pagealloc_model.measured.folios import GFP_RECLAIMABLE, page_classes
 from pagealloc_model.measured.stream import begun_and_ended
-from pagealloc_model.predicted.demand.event_order import filled, joined, new_events
+from pagealloc_model.predicted.demand.event_order import joined, new_events
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
 

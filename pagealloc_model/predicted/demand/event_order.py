@@ -30,14 +30,6 @@ def rows_where(rows: int, is_wanted: Callable[[slice], np.ndarray]) -> np.ndarra
     return np.concatenate([np.zeros(0, np.int64), *wanted])
 
 
-def filled(new_array: NewArray, rows: int, value: int, dtype: npt.DTypeLike) -> np.ndarray:
-    """An array of one value, written a part at a time."""
-    result = new_array(rows, dtype)
-    for part in parts(rows):
-        result[part] = value
-    return result
-
-
 def joined(first: np.ndarray, second: np.ndarray, new_array: NewArray) -> np.ndarray:
     """Two arrays of one type, one behind the other."""
     result = new_array(len(first) + len(second), first.dtype)
