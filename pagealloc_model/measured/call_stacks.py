@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured.contention import has_paravirtual_spinlocks
+from pagealloc_model.measured.spinlocks import has_paravirtual_spinlocks
 from pagealloc_model.recording.proc.counts import KernelSymbols, read_kallsyms
 
 if TYPE_CHECKING:

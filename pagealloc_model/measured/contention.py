@@ -16,6 +16,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.sites import MEASURED, MOVING
 from pagealloc_model.base.text import count_of
+from pagealloc_model.measured.spinlocks import BEGIN, END, SPIN, has_paravirtual_spinlocks
 from pagealloc_model.measured.stream import (
     LOCKED_EVENT,
     UNLOCKED_EVENT,
@@ -36,10 +37,6 @@ from pagealloc_model.measured.transactions import (
 )
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
-
-BEGIN, END = "lock:contention_begin", "lock:contention_end"
-SPIN = 1
-"""Bit of `flags` that spinlocks set."""
 
 NEXT_EVENT_NS = 50_000
 """A CPU does under a lock, or right after, all that it does within this time of getting it."""
@@ -114,16 +111,6 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
             f"by the {votes} that an event under the lock followed on the same CPU"
         )
     return Contention(known=True, waits=waits, notes=(note,))
-
-
-def has_paravirtual_spinlocks(trace: Trace) -> bool:
-    """True if contended spinlocks show although no more than two CPUs can contend (T8).
-
-    Native ones show from the second waiter on, so larger machines leave this open: False.
-    """
-    begins = trace.tables.get(BEGIN)
-    cpus = trace.nr_cpus or int(trace.cpu.max(initial=0)) + 1
-    return begins is not None and cpus <= 2 and bool((np.asarray(begins["flags"]) & SPIN).any())
 
 
 def _unknown(reason: str) -> Contention:

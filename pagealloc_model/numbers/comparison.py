@@ -606,14 +606,20 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     The model's errors are in it where the recording was validated for a comparison before;
     otherwise `Comparison.validated` finds them.
     """
-    for name in ("name", "rules", "assumptions", "seed"):
-        values = getattr(base, name), getattr(patch, name)
+    demands = (base.demand, patch.demand)
+    asked = [demand.recorded if demand.by_orders else demand.events for demand in demands]
+    is_one_demand = np.array_equal(*asked)
+    assumed = [side.assumptions for side in (base, patch)]
+    if not is_one_demand:  # elastic values are read off each recording
+        assumed = [replace(each, elastic=None) for each in assumed]
+    pairs = {
+        name: (getattr(base, name), getattr(patch, name)) for name in ("name", "rules", "seed")
+    }
+    for name, values in {**pairs, "assumptions": tuple(assumed)}.items():
         if values[0] != values[1]:
             brief = " and ".join(str(getattr(value, "name", value)) for value in values)
             raise UsageError(f"cannot compare replays of different {name}: {brief}")
-    demands = (base.demand, patch.demand)
-    asked = [demand.recorded if demand.by_orders else demand.events for demand in demands]
-    if not np.array_equal(*asked):
+    if not is_one_demand:
         raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")

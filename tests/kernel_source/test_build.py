@@ -29,6 +29,7 @@ from pagealloc_model.kernel_source.build import PressedKernelState
 from pagealloc_model.kernel_source.compiled_tree import CompiledTree, Configuration
 from pagealloc_model.kernel_source.extraction import ELASTIC
 from pagealloc_model.kernel_source.source_tree import SourceTree
+from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
 from tests.allocator.small_state import Pressed, bits_of
@@ -199,7 +200,7 @@ def test_threads_share_no_library(monkeypatch: MonkeyPatch) -> None:
     assert len(set(loaded)) == THREADS
 
 
-OWN = pm.Assumptions(reclaim="elastic")
+OWN = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions())
 LONG = [pytest.param(each, marks=pytest.mark.long) for each in ("6.1", "7.2")]
 
 

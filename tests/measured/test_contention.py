@@ -6,12 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pagealloc_model.measured.contention import (
-    BEGIN,
-    END,
-    has_paravirtual_spinlocks,
-    measured_contention,
-)
+from pagealloc_model.measured.contention import measured_contention
+from pagealloc_model.measured.spinlocks import BEGIN, END
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
@@ -111,12 +107,6 @@ def test_no_spinlock_contended_is_unknown_not_none() -> None:
 def test_not_recorded_is_unknown() -> None:
     bare = replace(trace_of(STEPS, WAITS), tables={})
     assert "not recorded" in measured_contention(bare, zone_map()).notes[0]
-
-
-def test_two_cpus_can_show_contention_only_with_paravirtual_spinlocks() -> None:
-    assert has_paravirtual_spinlocks(trace_of(STEPS, WAITS))
-    assert not has_paravirtual_spinlocks(trace_of(STEPS, WAITS, nr_cpus=4))
-    assert not has_paravirtual_spinlocks(trace_of(STEPS, WAITS, flags=2))
 
 
 def test_none_seen_is_none_only_where_every_wait_shows() -> None:

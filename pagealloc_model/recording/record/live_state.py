@@ -12,7 +12,6 @@ from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.proc.counts import parse_pagetypeinfo
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.kernel_memory import KernelMemory
-from pagealloc_model.recording.record.machine_state import event_counts, read_machine_state
 from pagealloc_model.recording.state_file import write_state
 
 _TRY_NS = 5_000_000_000
@@ -48,6 +47,9 @@ class LiveState:
         """
         if self._memory is None:
             raise UsageError(self._why)
+        # its compiled parts are not loaded where no state can be read
+        from pagealloc_model.recording.record.machine_state import event_counts, read_machine_state
+
         _keep_memory()
         why, attempts, give_up = "", 0, time.monotonic_ns() + _TRY_NS
         while attempts < 2 or time.monotonic_ns() < give_up:

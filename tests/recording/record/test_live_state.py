@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.record import live_state
+from pagealloc_model.recording.record import live_state, machine_state
 from pagealloc_model.recording.record.live_state import LiveState
 from tests.recording.proc.samples_of import sample
 from tests.recording.record.machines import make_machine
@@ -25,8 +25,8 @@ def moving(monkeypatch: pytest.MonkeyPatch, counts: list[int], wrong: str = "") 
         return SimpleNamespace(event_count=np.array([left.pop(0)]), contradiction=lambda: wrong)
 
     monkeypatch.setattr(live_state.KernelMemory, "of_this_machine", lambda: "memory")
-    monkeypatch.setattr(live_state, "read_machine_state", read)
-    monkeypatch.setattr(live_state, "event_counts", lambda memory: np.array([left.pop(0)]))
+    monkeypatch.setattr(machine_state, "read_machine_state", read)
+    monkeypatch.setattr(machine_state, "event_counts", lambda memory: np.array([left.pop(0)]))
     monkeypatch.setattr(live_state, "write_state", lambda file, state: file.touch())
     monkeypatch.setattr(live_state, "_TRY_NS", 0)
     return asked
