@@ -105,7 +105,8 @@ def test_memory_that_suffices_for_a_replay_in_files_only(
     command = [sys.executable, "-c", LIMITED, str(source.path), str(long_recording)]
     done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True, timeout=600)
     if where == "memory":
-        assert "MemoryError" in done.stderr
+        # the stack of a thread may be what finds no room
+        assert "MemoryError" in done.stderr or "can't start new thread" in done.stderr
         return
     assert done.returncode == 0, done.stderr
     events, holds, rows = map(int, done.stdout.split())
