@@ -68,8 +68,8 @@ ASK = (
     "is Frank's fix in? Does compact_daemon_migrate_scanned stand still?"
 )
 ATTACHED = (
-    "Two patches for 7.3.4 follow, score and index. They compile; the boots had them in 6.12 "
-    "behind a sysctl."
+    "Two patches for 7.3.4 follow, score and index. They compile; the boots had another form of "
+    "them, in 6.12 behind a sysctl."
 )
 PATCHES = ("score_without_highatomic-7.3.patch", "index_without_highatomic-7.3.patch")
 """In data/patches, in order, each with its changelog."""
