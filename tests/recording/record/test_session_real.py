@@ -200,7 +200,7 @@ def test_without_root_one_line_says_what_to_do(tmp_path: Path) -> None:
     # Everything is imported first: this user may have no right to read the installation.
     code = (
         "import os, pagealloc_model.recording.record.session\n"
-        "import pagealloc_model.recording.record.session\n"
+        "import pagealloc_model.recording.record.live_state\n"
         "from pagealloc_model.cli import main\n"
         f"os.setuid({NOBODY}); raise SystemExit(main(['record', '-o', 'x', '--seconds', '1']))"
     )
