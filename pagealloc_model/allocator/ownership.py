@@ -294,19 +294,21 @@ def is_owning(policy: Policy) -> bool:
     return policy.pageblock_ownership == "pcp_buddy"
 
 
-def check_rules(policy: Policy, rules: KernelRules) -> None:
-    """Refuse ownership in kernels that it cannot be added to."""
-    if is_owning(policy) and not (rules.lists_match_blocks and rules.pcp_auto_tuned):
+def ownership_words(
+    policy: Policy, rules: KernelRules, pagesets: int, blocks: int, base: int
+) -> np.ndarray:
+    """Return the words of ownership as a replay begins, int64; none without ownership.
+
+    Raises:
+        PolicyError: ownership cannot be added to such a kernel.
+    """
+    if not is_owning(policy):
+        return np.zeros(0, np.int64)
+    if not (rules.lists_match_blocks and rules.pcp_auto_tuned):
         raise PolicyError(
             f"policy pageblock_ownership=pcp_buddy: not with rules {rules.spelled()}; it needs "
             "lists_match_blocks and pcp_auto_tuned, as in 6.12 and later"
         )
-
-
-def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np.ndarray:
-    """Return the words of ownership as a replay begins, int64."""
-    if not is_owning(policy):
-        return np.zeros(0, np.int64)
     options = policy.ownership or OwnershipOptions()
     sets_end = at.OWNERSHIP_SCALARS + pagesets * at.OWNED_SET_STRIDE
     owners_end = sets_end + blocks

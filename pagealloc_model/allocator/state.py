@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.buddy import __add_to_free_list, change_pageblock_range
 from pagealloc_model.allocator.layout import pcp_at, zone_at
 from pagealloc_model.allocator.lists import list_add_tail
-from pagealloc_model.allocator.ownership import check_rules, ownership_words
+from pagealloc_model.allocator.ownership import ownership_words
 from pagealloc_model.allocator.pcp import order_to_pindex, set_pageset
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.jit import entry
@@ -177,6 +178,16 @@ class State:
         counts = np.bincount(cells, minlength=shape[0] * shape[1])
         return counts.astype(np.int64, copy=False).reshape(shape)[1:]
 
+    def kept_pages(self) -> int:
+        """Return the pages of the allocator: free, on per-CPU lists, and held by compaction."""
+        free = self.free_buddies().sum(axis=(0, 2)) << np.arange(at.ORDERS)
+        held = int(self.st[at.ISOLATED_PAGES])
+        if self.is_elastic:
+            first = int(self.st[int(self.st[at.PRESSURE_BASE]) + pr.COMPACTORS_BASE])
+            runs = first + np.arange(1 + len(self.machine.nodes)) * pr.COMPACTOR_WORDS
+            held += int(self.st[runs + pr.RUN_HELD].sum())
+        return int(free.sum()) + int(self.pcp_words(at.PCP_COUNT, 1).sum()) + held
+
     def pcp_words(self, first: int, words: int) -> np.ndarray:
         """Return words of every pageset, shape (zones, cpus, words)."""
         nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
@@ -189,6 +200,19 @@ class State:
         """Return lock-site counters."""
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
         return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
+
+    def fallback_counts(self) -> np.ndarray:
+        """Return fallbacks by requested type, type taken from, kind and orders.
+
+        The shape is `layout.FALLBACK_SHAPE`.
+        """
+        words = self.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
+        return words.reshape(at.FALLBACK_SHAPE).copy()
+
+    def divergence(self) -> dict[str, int]:
+        """Return counts of disagreements of demand and an elastic replay; none of a literal one."""
+        words = self.pressure_words(pr.DROPPED_FREES, len(pr.DIVERGENCE_NAMES))
+        return dict(zip(pr.DIVERGENCE_NAMES, words.tolist(), strict=False))
 
     def list_pages(self, words: np.ndarray) -> list[int]:
         """Return the page frames of one list, head first.
@@ -235,10 +259,11 @@ def make_state(
             f"policy pageblock_order={policy.pageblock_order}: only replays of recordings have it; "
             f"this machine's is {machine.pageblock_order}"
         )
-    check_rules(policy, rules)
     assumptions = assumptions or Assumptions()
     machine = machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
-    nr_zones, nr_cpus, nr_nodes = len(machine.zones), machine.nr_cpus, len(machine.nodes)
+    types, nr_nodes = machine.migratetypes, len(machine.nodes)
+    movable_type = max(machine.type_index("Movable"), machine.type_index("Normal"), 0)
+    nr_zones, nr_cpus = len(machine.zones), machine.nr_cpus
     lists = build_zonelists(machine)
     nr_blocks = -(-machine.end_pfn >> machine.pageblock_order)
     pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
@@ -247,10 +272,10 @@ def make_state(
     cpu_node_base = zonelist_base + len(lists)
     cpu_base = cpu_node_base + nr_cpus
     owned_base = cpu_base + nr_cpus * at.CPU_STRIDE
-    owned = ownership_words(policy, nr_zones * nr_cpus, nr_blocks, owned_base)
+    owned = ownership_words(policy, rules, nr_zones * nr_cpus, nr_blocks, owned_base)
     st = np.concatenate([np.zeros(owned_base, np.int64), owned])
     st[zonelist_base:cpu_base] = [*lists, *machine.cpu_node_indices]
-    types, period = machine.migratetypes, assumptions.decay_period_ns
+    period = assumptions.decay_period_ns
     drain = at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
     values = {
         at.PCP_BASE: pcp_base,
@@ -264,7 +289,7 @@ def make_state(
         at.PAGEBLOCK_ORDER: machine.pageblock_order,
         at.MAX_ORDER: machine.max_order,
         at.ZONE_TYPES: len(machine.zone_types),
-        at.MOVABLE_TYPE: max(machine.type_index("Movable"), machine.type_index("Normal"), 0),
+        at.MOVABLE_TYPE: movable_type,
         at.ISOLATE: types.index("Isolate") if "Isolate" in types else -1,
         at.CMA: types.index("CMA") if "CMA" in types else -1,
         at.NR_NODES: nr_nodes,

@@ -29,9 +29,9 @@ from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
-from pagealloc_model.predicted.replay import Tables, check_mode
-from pagealloc_model.predicted.runner import STEP_EVENTS, Runner, fallback_counts
-from pagealloc_model.predicted.tables import Samples, TransactionCounts
+from pagealloc_model.predicted.replay import check_mode
+from pagealloc_model.predicted.runner import STEP_EVENTS, Runner
+from pagealloc_model.predicted.tables import Prediction, TransactionCounts
 from pagealloc_model.recording.machine import Machine
 
 
@@ -195,51 +195,40 @@ Begin = Callable[[np.ndarray, np.ndarray], Carrier]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Run(Tables):
-    """The course of a demand under a policy; tables are those of a `Replay`.
+class Run(Prediction):
+    """A prediction for demand that nobody recorded; holds in its set-up are not in the log.
 
     Attributes:
-        samples: counters at each sample.
-        log: `layout.LOG` records: every hold of zone->lock outside the demand's set-up, if they
-            were kept.
-        places: int32 by object, where the model put it, -1 where nowhere.
-        fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
+        demand: requests, and the machine that they are made of.
         events: how many were taken.
-        failed: requests that found no page.
-        orphan_frees: frees of what had found no page.
-        in_base_pages: requests that were served in single pages, for want of a buddy.
-        unlogged: holds that did not fit the log, and are in no table of holds.
         seen: results of `look` at each sample.
-        final: the state at the end.
     """
 
     demand: Demand
-    policy: Policy
-    rules: KernelRules
-    assumptions: Assumptions
-    samples: Samples
-    log: np.ndarray
-    places: np.ndarray
-    fallback_counts: np.ndarray
     events: int
-    failed: int
-    orphan_frees: int
-    in_base_pages: int
-    unlogged: int
     seen: tuple[Any, ...]
-    final: State = field(repr=False)
     _sites: np.ndarray = field(repr=False)
     _sizes: TransactionCounts = field(repr=False)
 
     @property
-    def machine(self) -> Any:
-        """The demand's."""
-        return self.demand.machine
+    def failed(self) -> int:
+        """Requests that found no page."""
+        return int(self.final.st[at.COUNT_FAILED])
 
     @property
-    def divergence(self) -> dict[str, int]:
-        """Deviations of an elastic run from what was asked, by name; none of a literal one."""
-        return tables.divergence(self.final.pressure_words(0, pr.SCALARS))
+    def orphan_frees(self) -> int:
+        """Frees of what had found no page."""
+        return int(self.final.st[at.COUNT_ORPHAN_FREE])
+
+    @property
+    def in_base_pages(self) -> int:
+        """Requests that were served in single pages, for want of a buddy."""
+        return int(self.final.st[at.COUNT_IN_BASE_PAGES])
+
+    @property
+    def unlogged(self) -> int:
+        """Holds that did not fit the log, and are in no table of holds."""
+        return int(self.final.st[at.LOG_DROPPED])
 
     @cached_property
     def transactions(self) -> pd.DataFrame:
@@ -385,16 +374,18 @@ def run(
         if memory is not None:
             memory.put_into(state, places)
     state = carrier.state
-    sizes, logs = TransactionCounts(state.machine), [np.zeros(0, at.LOG)]
+    sizes = TransactionCounts(state.machine)
+    runner = Runner(
+        carrier,
+        places,
+        demand.is_counted,
+        events=demand.count,
+        sizes=sizes,
+        keep_log=keep_holds,
+        progress=progress,
+        cancel=cancel,
+    )
     beside: dict[int, tuple[np.ndarray, Any]] = {}
-
-    def keep(rows: np.ndarray) -> None:
-        rows = rows[demand.is_counted(rows["time_ns"])]
-        sizes.add(rows)
-        if keep_holds:
-            logs.append(rows.copy())
-
-    runner = Runner(carrier, places, keep, progress=progress, cancel=cancel)
 
     def sample(time_ns: int) -> None:
         runner.sample(time_ns)
@@ -409,7 +400,7 @@ def run(
         seen = look(state) if look is not None else None
         beside[time_ns] = (np.array(own, np.int64), seen)
 
-    instants, done, step = list(at_ns), 0, max(demand.count // SAMPLES, 1)
+    instants, step = list(at_ns), max(demand.count // SAMPLES, 1)
     due, set_up_end = step, demand.set_up[0][1] if demand.set_up else None
     for events in demand.parts():
         if at_ns and not instants:
@@ -418,7 +409,7 @@ def run(
         while position < len(events) and (instants or not at_ns):
             goal, until = min(position + STEP_EVENTS, len(events)), -1
             if not at_ns:
-                goal = min(goal, position + due - done)
+                goal = min(goal, position + due - runner.done)
             elif times[-1] >= instants[0]:
                 stop = int(np.searchsorted(times, instants[0]))
                 goal, until = (stop, instants[0]) if stop <= goal else (goal, -1)
@@ -430,14 +421,12 @@ def run(
                     forget_counts(state)
                     set_up_end = None
             runner.take(events, position, goal, until)
-            done += goal - position
             position = goal
             if until >= 0:
                 sample(instants.pop(0))
-            elif not at_ns and (done >= due or done >= demand.count):
+            elif not at_ns and (runner.done >= due or runner.done >= demand.count):
                 sample(int(state.st[at.NOW]))
                 due += step
-            runner.report(done / demand.count)
     for instant in instants:
         runner.take(np.zeros(0, EVENT), 0, 0, instant)
         sample(instant)
@@ -448,16 +437,11 @@ def run(
         rules=chosen,
         assumptions=assumptions,
         samples=runner.samples,
-        log=np.concatenate(logs),
+        log=runner.log,
         places=places,
-        fallback_counts=fallback_counts(state),
-        events=done,
-        failed=int(state.st[at.COUNT_FAILED]),
-        orphan_frees=int(state.st[at.COUNT_ORPHAN_FREE]),
-        in_base_pages=int(state.st[at.COUNT_IN_BASE_PAGES]),
-        unlogged=int(state.st[at.LOG_DROPPED]),
-        seen=seen,
         final=state,
+        events=runner.done,
+        seen=seen,
         _sites=np.stack(sites),
         _sizes=sizes,
     )

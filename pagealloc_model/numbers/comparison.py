@@ -65,8 +65,7 @@ def recorded_values(base: Replay) -> dict[str, Setting]:
         base: a replay under the recorded policy.
     """
     rules, machine = base.rules, base.machine
-    recorded = {} if base.recording is None else recorded_settings(base.recording)
-    values: dict[str, Setting] = recorded | {
+    values: dict[str, Setting] = recorded_settings(base.recording) | {
         "pcp_free_batched": rules.free_batched,
         "pcp_decay_batched": rules.decay_batched,
         "highatomic_from_pcp": rules.highatomic_from_pcp,
@@ -457,13 +456,11 @@ class Comparison:
             validation: of the recording, under the base's rules and assumptions; None: the
                 recording is replayed and validated once, and its errors are kept with it.
         """
-        recording = self.base.recording
+        base = self.base
         if validation is not None:
             errors = errors_of(validation)
-        elif recording is None:
-            errors = ModelErrors(refused="it does not know its recording")
         else:
-            errors = model_errors(recording, self.base.rules, self.base.assumptions)
+            errors = model_errors(base.recording, base.rules, base.assumptions)
         return self.with_errors(errors)
 
     def with_errors(self, errors: ModelErrors) -> Comparison:
@@ -628,8 +625,7 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     if base.demand.by_orders != patch.demand.by_orders:
         kinds = [CLASS_NAMES[ANON]]  # faults alone are asked for anew
         pairs = _comparable(pairs, base.folios, patch.folios, kinds)
-    kept = {} if base.recording is None else base.recording.memo
-    errors = kept.get(_key(base.rules, base.assumptions), NOT_VALIDATED)
+    errors = base.recording.memo.get(_key(base.rules, base.assumptions), NOT_VALIDATED)
     return Comparison(base=base, patch=patch, pairs=pairs).with_errors(errors)
 
 

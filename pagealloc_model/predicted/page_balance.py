@@ -12,8 +12,6 @@ import os
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.state import State
 from pagealloc_model.base.errors import CorruptStateError
 from pagealloc_model.base.jit import CHECKED
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
@@ -29,17 +27,6 @@ _SIGN[[at.FREE, at.GROW]] = -1
 def taken_pages(events: np.ndarray) -> int:
     """Pages that events take from a literal replay's memory, less those that they give it."""
     return int((_SIGN[events["operation"]] << events["order"].astype(np.int64)).sum())
-
-
-def kept_pages(state: State) -> int:
-    """Pages of the allocator: free, on per-CPU lists, and held by compaction."""
-    free = state.free_buddies().sum(axis=(0, 2)) << np.arange(at.ORDERS)
-    held = int(state.st[at.ISOLATED_PAGES])
-    if state.is_elastic:
-        first = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.COMPACTORS_BASE])
-        runs = first + np.arange(1 + len(state.machine.nodes)) * pr.COMPACTOR_WORDS
-        held += int(state.st[runs + pr.RUN_HELD].sum())
-    return int(free.sum()) + int(state.pcp_words(at.PCP_COUNT, 1).sum()) + held
 
 
 class PageBalance:
@@ -98,9 +85,9 @@ class PageBalance:
         state = self._carrier.state
         self._carrier.settle()
         if not state.is_elastic:
-            return kept_pages(state) - int(state.st[at.MISSING_PAGES])
+            return state.kept_pages() - int(state.st[at.MISSING_PAGES])
         orders = state.pages["order"][state.pages["where"] == at.ALLOCATED]
-        return kept_pages(state) + int((np.int64(1) << orders.astype(np.int64)).sum())
+        return state.kept_pages() + int((np.int64(1) << orders.astype(np.int64)).sum())
 
     def _expected(self, events: np.ndarray, position: int) -> int:
         """Pages that are to be counted after the events up to one."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.allocator.state import with_pressure
+from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import refuse_beyond_memory
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
@@ -136,9 +137,11 @@ def prepare(
     rules: KernelRules,
     assumptions: Assumptions,
     seed: int,
-    progress: Report | None = None,
+    given: Report | None = None,
 ) -> Prepared:
     """Machine, demand and start image of a recording, by its kernel's rules; kept while it lives.
+
+    Reports on the work go to `given`, or else to a bar.
 
     Raises:
         UsageError: no snapshot, no event inside the machine's zones, or sampled events.
@@ -152,7 +155,9 @@ def prepare(
     key = (rules, assumptions, seed)
     if key not in made:
         refuse_sampled(recording.trace)
-        made[key] = _Start(recording, assumptions, seed, progress).prepared(rules)
+        what, events = f"preparing {recording.name}", len(recording.trace)
+        with progress_bar.progress(what, events, "events", given=given) as report:
+            made[key] = _Start(recording, assumptions, seed, report).prepared(rules)
     return made[key]
 
 

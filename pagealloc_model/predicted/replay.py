@@ -32,9 +32,8 @@ from pagealloc_model.predicted.elastic_values import ElasticValues, elastic_valu
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
 from pagealloc_model.predicted.runner import Cancelled as Cancelled
-from pagealloc_model.predicted.runner import Course, fallback_counts
-from pagealloc_model.predicted.tables import Samples, Tables
-from pagealloc_model.recording.machine import Machine
+from pagealloc_model.predicted.runner import Course
+from pagealloc_model.predicted.tables import Prediction
 from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
 from pagealloc_model.recording.recorded_machine import effective_policy
 from pagealloc_model.recording.trace.columns import Event
@@ -171,62 +170,41 @@ def _asked_for(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Replay(Tables):
-    """A prediction of the model for one policy; tables are DataFrames, made on first use.
+class Replay(Prediction):
+    """A prediction of the model for a recording under one policy.
 
     Attributes:
+        recording: what was replayed.
         name: the recording's name.
-        machine: the machine replayed on.
-        policy: the effective policy, recorded values filled in.
         asked_policy: what the caller changed.
-        rules: the kernel rules used.
-        rules_origin: one line on how they were chosen.
+        rules_origin: one line on how the rules were chosen.
         rule_evidence: what each rule rests on.
-        assumptions: ours.
         seed: of choices that nothing settles.
-        samples: counters at every sample instant.
-        edges: int64, edges of the regular grid's bins.
-        log: `layout.LOG` records: every zone->lock hold.
-        places: int32, where the model put each object, -1 where nowhere.
         demand: the objects and events replayed.
-        fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
-        divergence: counts of what the recording and the model disagreed on.
+        edges: int64, edges of the regular grid's bins.
+        lost_pages: pages that are in no account at the end (see `PageBalance`).
         start_state: lines on the start image.
-        losses: events the recording lost.
         kernel: the kernel build that took the model's place, "" if none did.
         hooks: decisions that functions of the caller made.
         not_covered: what that build leaves to us.
         imposed: decisions of the kernel that were taken from the recording; if any, this is no
             prediction of that recording.
-        checks: whether the recording and what a replay makes up are usable for predictions.
-        recording: what was replayed.
     """
 
+    recording: Recording = field(repr=False)
     name: str
-    machine: Machine
-    policy: Policy
     asked_policy: Policy
-    rules: KernelRules
     rules_origin: str
     rule_evidence: tuple[RuleEvidence, ...]
-    assumptions: Assumptions
     seed: int
-    samples: Samples
-    edges: np.ndarray
-    log: np.ndarray
-    places: np.ndarray
     demand: Demand
-    fallback_counts: np.ndarray
-    divergence: dict[str, int]
+    edges: np.ndarray
+    lost_pages: int
     start_state: tuple[str, ...]
-    losses: int = 0
     kernel: str = ""
     hooks: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     imposed: tuple[str, ...] = ()
-    checks: tuple[ProvenanceCheck, ...] = ()
-    recording: Recording | None = field(default=None, repr=False)
-    final: State | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"<Replay of {self.name}, {self.asked_policy}, {self.assumptions.reclaim} reclaim>"
@@ -252,6 +230,39 @@ class Replay(Tables):
         from pagealloc_model.predicted.lock_times import lock_times
 
         return lock_times(self, model)
+
+    @property
+    def losses(self) -> int:
+        """Events that the recording lost."""
+        return self.recording.trace.losses.total
+
+    @cached_property
+    def divergence(self) -> dict[str, int]:
+        """Counts of what recording and model disagreed on, and of what demand had to make up.
+
+        Pages that are missing at the end, and those lost, are counts where there are any.
+        """
+        demand, words = self.demand, self.final.st
+        pages = {"missing_pages": int(words[at.MISSING_PAGES]), "lost_pages": self.lost_pages}
+        return {
+            **{name: int(words[word]) for name, word in _STATE_COUNTS.items()},
+            "live_at_start": len(demand.at_start),
+            **{name: getattr(demand, name) for name in _DEMAND_COUNTS},
+            "outside_zones": demand.outside,
+            **super().divergence,
+            **{name: count for name, count in pages.items() if count},
+            **demand.by_orders,
+        }
+
+    @cached_property
+    def checks(self) -> tuple[ProvenanceCheck, ...]:
+        """Whether the recording and what a replay makes up are usable for predictions.
+
+        Raises:
+            RecordingError: a file of the recording cannot be read.
+        """
+        allocations = self.recording.trace.count(Event.ALLOC)
+        return (*self.recording.provenance(), *demand_checks(self.divergence, allocations))
 
     @cached_property
     def lock(self) -> pd.DataFrame:
@@ -387,6 +398,7 @@ def replay(
     engine = policy if isinstance(policy, Engine) else None
     if engine is not None and hooks is not None:
         raise UsageError("a kernel build has no hooks: change its source instead")
+    span_ns = _span_ns(recording, window)
     asked = engine.policy if engine is not None else policy or Policy()
     assumptions = in_force(assumptions or Assumptions(), recording)
     check_mode(asked, assumptions, is_build=engine is not None)
@@ -396,20 +408,15 @@ def replay(
         chosen=choose_rules(recording, rules),
         assumptions=assumptions,
         seed=seed,
+        span_ns=span_ns,
         engine=engine,
         hooks=hooks,
-        window=window,
         checkpoints=checkpoints,
         progress=progress,
         cancel=cancel,
     )
-    with progress_bar.progress(
-        f"preparing {recording.name}",
-        len(recording.trace),
-        "events",
-        given=None if progress is None else progress_bar.unreported,
-    ) as report:
-        prepared = prepare(recording, question.chosen.rules, assumptions, seed, report)
+    given = None if progress is None else progress_bar.unreported
+    prepared = prepare(recording, question.chosen.rules, assumptions, seed, given)
     return _answer(question, prepared)
 
 
@@ -441,9 +448,27 @@ def replay_imposed(
         chosen=choose_rules(recording, rules),
         assumptions=assumptions,
         seed=seed,
+        span_ns=recording.trace.demand_span_ns,
         imposed=imposed.names,
     )
     return _answer(question, imposed.prepared)
+
+
+def _span_ns(recording: Recording, window: tuple[float, float] | None) -> tuple[int, int]:
+    """Begin and end of the part of a recording that the tables cover."""
+    first, last = recording.trace.demand_span_ns
+    if window is None:
+        return first, last
+    if not all(map(math.isfinite, window)):
+        raise UsageError(f"window {window[0]} to {window[1]} s: give two times in seconds")
+    start = first + round(window[0] * 1e9)
+    end = min(first + round(window[1] * 1e9), last)
+    if not first <= start < end:
+        raise UsageError(
+            f"window {window[0]} to {window[1]} s is outside the recording, which lasts "
+            f"{(last - first) / 1e9:.3f} s"
+        )
+    return start, end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -455,31 +480,13 @@ class _Question:
     chosen: ChosenRules
     assumptions: Assumptions
     seed: int
+    span_ns: tuple[int, int]
     engine: Engine | None = None
     hooks: Hooks | None = None
-    window: tuple[float, float] | None = None
     imposed: tuple[str, ...] = ()
     checkpoints: Checkpoints | None = None
     progress: Callable[[float], None] | None = None
     cancel: Callable[[], bool] | None = None
-
-    def span_ns(self) -> tuple[int, int]:
-        """Begin and end of the part that the tables cover."""
-        first, last = self.recording.trace.demand_span_ns
-        if self.window is None:
-            return first, last
-        if not all(map(math.isfinite, self.window)):
-            raise UsageError(
-                f"window {self.window[0]} to {self.window[1]} s: give two times in seconds"
-            )
-        start = first + round(self.window[0] * 1e9)
-        end = min(first + round(self.window[1] * 1e9), last)
-        if not first <= start < end:
-            raise UsageError(
-                f"window {self.window[0]} to {self.window[1]} s is outside the recording, "
-                f"which lasts {(last - first) / 1e9:.3f} s"
-            )
-        return start, end
 
     @property
     def is_elastic(self) -> bool:
@@ -520,7 +527,7 @@ class _Question:
         self, edges: np.ndarray, policy: Policy, state: State, demand: Demand, places: np.ndarray
     ) -> Course:
         """The way through a demand: to each edge of a bin and each snapshot."""
-        recording, start_ns = self.recording, self.span_ns()[0]
+        recording, start_ns = self.recording, self.span_ns[0]
         times = [edges, [s.time_ns for s in recording.dated_snapshots]]
         resumption = kswapd = exchange = None
         is_alone = self.engine is None and self.hooks is None and not self.imposed
@@ -547,19 +554,18 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     chosen, assumptions, is_elastic = question.chosen, question.assumptions, question.is_elastic
     prepared, policy, rules = question.under_policy(prepared)
     demand = prepared.demand
-    carrier = question.carrier(prepared.state(rules, policy, assumptions, question.seed), demand)
-    state, places = carrier.state, demand.starting_places()
-    edges = bin_edges(*question.span_ns())
+    state = prepared.state(rules, policy, assumptions, question.seed)
+    places, edges = demand.starting_places(), bin_edges(*question.span_ns)
     course = question.course(edges, policy, state, demand, places)
+    carrier = question.carrier(state, demand)
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=question.progress
     ) as report:
-        samples, log, lost = course.run(carrier, demand, places, report, question.cancel)
+        runner, lost = course.run(carrier, demand, places, report, question.cancel)
     carrier.close()
-    counts = divergence(state, demand, lost)
     return Replay(
+        recording=recording,
         name=recording.name,
-        machine=state.machine,
         policy=policy,
         asked_policy=question.asked,
         rules=chosen.rules,
@@ -567,53 +573,29 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         rule_evidence=chosen.evidence,
         assumptions=assumptions,
         seed=question.seed,
-        samples=samples,
-        edges=edges,
-        log=log,
-        places=places,
         demand=demand,
-        fallback_counts=fallback_counts(state),
-        divergence=counts,
+        samples=runner.samples,
+        log=runner.log,
+        places=places,
+        final=runner.state,
+        edges=edges,
+        lost_pages=lost,
         start_state=prepared.image.origin,
-        losses=recording.trace.losses.total,
         kernel="" if engine is None else engine.name,
         hooks=() if hooks is None else hooks.names,
         not_covered=() if engine is None else engine.not_covered(elastic=is_elastic),
         imposed=question.elastic.imposed if is_elastic else question.imposed,
-        checks=(
-            *recording.provenance(),
-            *demand_checks(counts, recording.trace.count(Event.ALLOC)),
-        ),
-        recording=recording,
-        final=state,
     )
 
 
-def divergence(state: State, demand: Demand, lost: int) -> dict[str, int]:
-    """Return counts of what recording and model disagreed on, and of what demand had to make up.
-
-    Pages that are missing at the end, and those lost, are counts where there are any.
-    """
-    words = {
-        "forced": at.COUNT_FORCED,
-        "in_base_pages": at.COUNT_IN_BASE_PAGES,
-        "failed": at.COUNT_FAILED,
-        "unlogged_transactions": at.LOG_DROPPED,
-        "orphan_frees": at.COUNT_ORPHAN_FREE,
-        "recorded_failures": at.COUNT_RECORDED_FAILURE,
-    }
-    pages = {"missing_pages": int(state.st[at.MISSING_PAGES]), "lost_pages": lost}
-    return {
-        **{name: int(state.st[word]) for name, word in words.items()},
-        "live_at_start": len(demand.at_start),
-        **{name: getattr(demand, name) for name in _DEMAND_COUNTS},
-        "outside_zones": demand.outside,
-        **tables.divergence(state.pressure_words(0, pr.SCALARS)),
-        **{name: count for name, count in pages.items() if count},
-        **demand.by_orders,
-    }
-
-
+_STATE_COUNTS = {
+    "forced": at.COUNT_FORCED,
+    "in_base_pages": at.COUNT_IN_BASE_PAGES,
+    "failed": at.COUNT_FAILED,
+    "unlogged_transactions": at.LOG_DROPPED,
+    "orphan_frees": at.COUNT_ORPHAN_FREE,
+    "recorded_failures": at.COUNT_RECORDED_FAILURE,
+}
 _DEMAND_COUNTS = (
     "hidden_allocations",
     "hidden_over_losses",

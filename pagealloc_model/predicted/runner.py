@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,15 +17,19 @@ from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier
 from pagealloc_model.predicted.idle_time import IdleTime
 from pagealloc_model.predicted.page_balance import IS_STRICT, PageBalance
-from pagealloc_model.predicted.tables import Samples
+from pagealloc_model.predicted.tables import Samples, TransactionCounts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pagealloc_model.allocator.state import State
     from pagealloc_model.predicted.checkpoints import Resumption
     from pagealloc_model.predicted.demand.compaction import Exchange
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd
 
+_AS_BYTES = np.dtype((np.void, at.LOG.itemsize))
+"""Rows of the log: numpy copies bytes at once, records field by field."""
 STEP_EVENTS = 1 << 18
 """Events between two looks at whether to go on."""
 
@@ -42,14 +45,20 @@ class Runner:
         carrier: who takes the events.
         state: the carrier's.
         places: int32 by object, where the model put it; changed as events are taken.
+        done: events that were taken.
     """
 
     def __init__(
         self,
         carrier: Carrier,
         places: np.ndarray,
-        rows: Callable[[np.ndarray], None],
+        is_counted: Callable[[np.ndarray], np.ndarray],
         *,
+        events: int,
+        done: int = 0,
+        directory: Path | None = None,
+        sizes: TransactionCounts | None = None,
+        keep_log: bool = True,
         progress: Callable[[float], None] | None = None,
         cancel: Callable[[], bool] | None = None,
     ) -> None:
@@ -58,32 +67,55 @@ class Runner:
         Args:
             carrier: changed from now on.
             places: likewise.
-            rows: called with rows of the log, which are overwritten afterwards.
+            is_counted: which rows of the log count, by their times, int64.
+            events: how many there are.
+            done: those that were taken by others.
+            directory: of the log, on a disk; None: in memory.
+            sizes: counts these rows as well.
+            keep_log: keep them.
             progress: called with the share done, 0 to 1.
             cancel: asked now and then; True ends the run with `Cancelled`.
         """
         self.carrier, self.state, self.places = carrier, carrier.state, places
-        self._rows, self._progress, self._cancel = rows, progress, cancel
+        self.done, self._events = done, events
+        self._is_counted, self._sizes, self._keep_log = is_counted, sizes, keep_log
+        self._progress, self._cancel = progress, cancel
         self._blocks = BlockCounter(carrier.state)
         self._sampled: dict[int, tuple[np.ndarray, ...]] = {}
+        self._log = Column(_AS_BYTES, directory)
 
     def take(self, events: np.ndarray, low: int, high: int, until_ns: int = -1) -> int:
         """Take `events[low:high]`, then what is due by `until_ns` if not -1; returns log rows."""
         st, count = self.state.st, 0
         while low < high or (until_ns >= 0 and self.state.next_due_ns <= until_ns):
-            low = self.carrier.advance(events, self.places, low, high, until_ns)
+            begin, low = low, self.carrier.advance(events, self.places, low, high, until_ns)
+            self.done += low - begin
+            self._report()
             rows = self.state.log[: st[at.LOG_ROWS]]
-            self._rows(rows)
+            self._keep(rows)
             count += len(rows)
             st[at.LOG_ROWS] = 0
         return count
 
-    def report(self, share: float) -> None:
+    def _keep(self, rows: np.ndarray) -> None:
+        """Count and copy rows of the log, which are overwritten afterwards."""
+        rows = rows.view(_AS_BYTES)[self._is_counted(rows["time_ns"])]
+        if self._sizes is not None:
+            self._sizes.add(rows.view(at.LOG))
+        if self._keep_log:
+            self._log.append(rows)
+
+    @property
+    def log(self) -> np.ndarray:
+        """The rows that were kept, `layout.LOG` records."""
+        return self._log.values.view(at.LOG)
+
+    def _report(self) -> None:
         """Say how much is done; raises `Cancelled` if that is enough."""
         if self._cancel is not None and self._cancel():
             raise Cancelled
         if self._progress is not None:
-            self._progress(share)
+            self._progress(self.done / self._events)
 
     def sample(self, time_ns: int) -> None:
         """Copy the counters, under a time; a second sample under it takes the first one's place."""
@@ -126,29 +158,31 @@ class Course:
         places: np.ndarray,
         progress: Callable[[float], None] | None = None,
         cancel: Callable[[], bool] | None = None,
-    ) -> tuple[Samples, np.ndarray, int]:
+    ) -> tuple[Runner, int]:
         """Advance to every instant inside the span and copy the counters there.
 
         The balance of pages is held at each instant, or of an elastic replay, where all pages are
         looked at for it, at the end.
 
         Returns:
-            The copies; the log's rows inside the span; pages lost (see `PageBalance`).
+            Who took the events, with the copies and the log's rows inside the span; pages lost (see
+            `PageBalance`).
         """
         state, events = carrier.state, demand.events
         (first_ns, last_ns), resumption, kswapd = self.span, self.resumption, self.kswapd
-        # numpy copies bytes at once, records field by field
-        as_bytes = np.dtype((np.void, at.LOG.itemsize))
-        log = Column(as_bytes, working_directory(len(events)))
-
-        def keep(rows: np.ndarray) -> None:
-            within = (rows["time_ns"] >= first_ns) & (rows["time_ns"] < last_ns)
-            log.append(rows.view(as_bytes)[within])
-
-        runner = Runner(carrier, places, keep, progress=progress, cancel=cancel)
-        position, instants = 0, self.instants
+        position = 0 if resumption is None else resumption.position
+        runner = Runner(
+            carrier,
+            places,
+            lambda times: (times >= first_ns) & (times < last_ns),
+            events=len(events),
+            done=position,
+            directory=working_directory(len(events)),
+            progress=progress,
+            cancel=cancel,
+        )
+        instants = self.instants
         if resumption is not None:
-            position = resumption.position
             instants = np.union1d(instants, [resumption.stop_ns])
         instants = instants[instants <= last_ns]
         wanted = frozenset(instants.tolist())
@@ -175,7 +209,6 @@ class Course:
                 position = goal
                 if position == stop:
                     idle.reached(until, instant, is_quiet=not rows)
-                runner.report(position / len(events))
             if kswapd is not None:
                 kswapd.set_at(state, instant)
             if instant not in wanted:
@@ -187,7 +220,7 @@ class Course:
                 if IS_STRICT or not state.is_elastic:
                     balance.check(events, position)
         balance.check(events, position)
-        return runner.samples, log.values.view(at.LOG), balance.lost
+        return runner, balance.lost
 
 
 TYPES = 256
@@ -227,9 +260,3 @@ def sample_of(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ..
         ownership,
         state.pressure_words(0, pr.SCALARS),
     )
-
-
-def fallback_counts(state: State) -> np.ndarray:
-    """Fallbacks by requested type, type taken from, kind and orders (`layout.FALLBACK_SHAPE`)."""
-    words = state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
-    return words.reshape(at.FALLBACK_SHAPE).copy()

@@ -16,7 +16,9 @@ from pagealloc_model.allocator import sites
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.memo import Memo
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.lock_costs import LockCosts
+from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import FALLING_BACK, Machine
 from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
 
@@ -111,14 +113,42 @@ class Samples:
     counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
 
-class Tables(Memo):
-    """Tables of what a state was at instants, and of its holds of zone->lock; made on first use."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction(Memo):
+    """The course of a demand under a policy; tables are DataFrames, made on first use.
 
-    machine: Machine
+    Attributes:
+        policy: in effect.
+        rules: those of the kernel.
+        assumptions: ours.
+        samples: counters at every sample instant.
+        log: `layout.LOG` records: every zone->lock hold that was kept.
+        places: int32 by object, where the model put it, -1 where nowhere.
+        final: the state at the end.
+    """
+
+    policy: Policy
+    rules: KernelRules
+    assumptions: Assumptions
     samples: Samples
     log: np.ndarray
-    fallback_counts: np.ndarray
-    final: State | None
+    places: np.ndarray
+    final: State = field(repr=False)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that it ran on."""
+        return self.final.machine
+
+    @property
+    def fallback_counts(self) -> np.ndarray:
+        """int64, shape `layout.FALLBACK_SHAPE`."""
+        return self.final.fallback_counts()
+
+    @property
+    def divergence(self) -> dict[str, int]:
+        """Deviations of an elastic replay from what was asked, by name; none of a literal one."""
+        return self.final.divergence()
 
     @cached_property
     def free_pages(self) -> pd.DataFrame:
@@ -237,8 +267,6 @@ class Tables(Memo):
 
         Zeros under pageblock ownership, whose refills are not counted, and of a kernel build.
         """
-        if self.final is None:
-            return 0, 0
         return int(self.final.st[at.REFILL_PROBES]), int(self.final.st[at.REFILL_PROBES_MOST])
 
 
@@ -265,12 +293,6 @@ def outcome_counts(counters: np.ndarray) -> np.ndarray:
     shape = (pr.CLASSES, at.ORDERS, pr.OUTCOME_WORDS)
     words = counters[:, pr.OUTCOMES : pr.OUTCOMES + int(np.prod(shape))]
     return words.reshape(-1, *shape)
-
-
-def divergence(counters: np.ndarray) -> dict[str, int]:
-    """Counts of disagreements of the recording and an elastic replay; empty for a literal one."""
-    words = counters[pr.DROPPED_FREES :].tolist()
-    return dict(zip(pr.DIVERGENCE_NAMES, words, strict=False)) if words else {}
 
 
 class TransactionCounts:

@@ -13,7 +13,7 @@ from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State, make_state, note_isolated_blocks, place_buddies
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.page_balance import kept_pages, taken_pages
+from pagealloc_model.predicted.page_balance import taken_pages
 from pagealloc_model.recording.machine import Machine
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, Request
 from tests.oracle.dump import Dump
@@ -423,9 +423,9 @@ class ModelDriver:
 
     def _advance(self, **event: int) -> None:
         events = one_event(self.now, event)
-        kept = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
+        kept = self.state.kept_pages() - int(self.state.st[at.MISSING_PAGES])
         assert advance(self.state.arrays(self._places), events, 0, 1, -1) == 1
-        left = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
+        left = self.state.kept_pages() - int(self.state.st[at.MISSING_PAGES])
         assert kept - taken_pages(events) == left, f"pages are lost by {events[0]}"
 
     def _alloc(self, request: Request, is_hidden: bool) -> Pages:

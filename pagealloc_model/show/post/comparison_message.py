@@ -252,22 +252,19 @@ def _one_screen(
     happens = f"For the recorded demand the model predicts {', '.join(named)}"
     setting = setting or first.footer().policy_difference
     yield Words(text=" ".join([f"{setting}. {happens}.", *reclaim]))
-    right = "The model was not held to the recording."
-    if validations:
-        headlines = ". ".join(validation.headline for validation in validations)
-        right = f"How right the model is under the recorded policy: {headlines}."
-    if len(shown):
-        yield Fixed(text=_believed_table(shown, _measured(whole)))
-        runs = len(whole.comparisons)
-        over = f"{runs} runs and windows" if runs > 1 else "windows"
-        right = (
-            "Predicted and patch are the model's, without and with the change. The interval is "
-            f"that between two runs, from {over} of the recording, the model's error included. "
-            f"{right}"
-        )
+    yield Fixed(text=_believed_table(shown, _measured(whole)))
     metrics = set(shown["metric"]) & set(OVER_TIME)
     for chart in _most_changed((first.base, first.patch), metrics, glyphs):
         yield Fixed(text=chart)
+    runs = len(whole.comparisons)
+    over = f"{runs} runs and windows" if runs > 1 else "windows"
+    right = (
+        "Predicted and patch are the model's, without and with the change. The interval is that "
+        f"between two runs, from {over} of the recording, the model's error included."
+    )
+    if validations:
+        headlines = ". ".join(validation.headline for validation in validations)
+        right += f" How right the model is under the recorded policy: {headlines}."
     yield Words(text=right)
     counts = whole.rows["verdict"].value_counts()
     more = len(rows) - len(shown)
@@ -456,17 +453,16 @@ def figure_caption(
 
     The recording's path and both policies are as the command was given them.
     """
-    recording = comparison.base.recording
-    release = "" if recording is None else f" (kernel {recording.release})"
     words = ["pagealloc", "post", str(path), *(["--base", base] if base else [])]
     command = shlex.join([*words, "--patch", patch, "--figure", "FILE"])
     losses = comparison.base.losses
     lost = f"{count_of(losses, 'event')} lost" if losses else "no event lost"
     return (
         f"Left: predicted effect of {comparison.footer().policy_difference} on the demand of "
-        f"{comparison.base.name}{release}, {lost}; bars are 95 % intervals over windows of the "
-        "recording, widened by the model's error. Right: the model under the recorded policy, "
-        f"held to the recording: {score_words(validation.scores)} {NULL_MODELS}. "
+        f"{comparison.base.name} (kernel {comparison.base.recording.release}), {lost}; bars are "
+        "95 % intervals over windows of the recording, widened by the model's error. Right: the "
+        "model under the recorded policy, held to the recording: "
+        f"{score_words(validation.scores)} {NULL_MODELS}. "
         f"Made by: {command} (pagealloc_model {__version__})."
     )
 
