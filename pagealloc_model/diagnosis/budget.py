@@ -26,6 +26,7 @@ from pagealloc_model.numbers.errors import Scored, error_table, model_errors, re
 from pagealloc_model.numbers.result_tables import labelled
 from pagealloc_model.numbers.statistics import relative
 from pagealloc_model.numbers.validation import validate_windows
+from pagealloc_model.numbers.vocabulary import SUMMARISED
 from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page
 from pagealloc_model.predicted.demand.demand import reclaim_events
 from pagealloc_model.predicted.demand.event_order import merged, new_events
@@ -303,17 +304,7 @@ TRUTHS = (
 """All that can be imposed."""
 
 
-METRICS = (
-    "refill_pages",
-    "refill_transactions",
-    "drain_pages",
-    "drain_transactions",
-    "free_pages",
-    "order_distribution_tv",
-    "highatomic_blocks",
-    "extfrag_events",
-    "placement_zone",
-)
+METRICS = (*SUMMARISED, "placement_zone")
 """Metrics that the budget covers, in its order."""
 
 FREE, NO_COMPACTION, DECIDED, ALL, WINDOWS = "free", "no comp", "own", "all", "windows"

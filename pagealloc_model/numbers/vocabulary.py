@@ -212,6 +212,8 @@ _AT_SITES = {
     **{site: _at_site(site) for site in EMPTY_SITES},
     **{site: _at_site(site, compared=False) for site in ("reserve", "unreserve")},
 }
+MOVED = (*_AT_SITES["refill"], *_AT_SITES["drain"])
+"""What moves pages between per-CPU lists and the buddy, and how many."""
 _SIZES = (
     *(Number("", "pages", "", "mean", partial(_pages_at, site), run=f"pages of a {site}",
              event=BY_NAME[site].event)
@@ -645,6 +647,11 @@ TOTAL_WORDS = {
     (row.name, row.scope): row.verdict[1] for row in _SCORED if row.name not in SERIES_WORDS
 }
 """Totals of a recording that it scores."""
+SUMMARISED = (
+    *("refill_pages", "refill_transactions", "drain_pages", "drain_transactions"),
+    *("free_pages", "order_distribution_tv", "highatomic_blocks", "extfrag_events"),
+)
+"""Errors that stand for a recording's others where there is no room for all."""
 RUNS = tuple(row for row in (*STATES, *HOLDS, *FALLBACKS, *CHANGES, *REQUESTS) if row.run)
 RUN_UNITS = {row.run: row.run_unit or row.unit for row in RUNS}
 """Units of numbers of a whole run by name; free memory and lists are means over instants.

@@ -14,6 +14,7 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.numbers.comparison import BELIEVED, WITHIN_ERROR
 from pagealloc_model.numbers.result_tables import row_words
 from pagealloc_model.numbers.validation import score_words, scores
+from pagealloc_model.numbers.vocabulary import MOVED
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
@@ -43,8 +44,7 @@ STATES = {
 }
 """Scored at every snapshot."""
 TOTALS = {
-    **dict.fromkeys(("refill_pages", "refill_transactions"), "refills, drains"),
-    **dict.fromkeys(("drain_pages", "drain_transactions"), "refills, drains"),
+    **{row.name: "refills, drains" for row in MOVED},
     "empty_refill_transactions": "refills, drains",
     "extfrag_events": "fallbacks",
 }

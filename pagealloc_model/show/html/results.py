@@ -33,6 +33,7 @@ from pagealloc_model.numbers.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.numbers.errors import FARTHER, NEARER, against_null
 from pagealloc_model.numbers.validation import headline
 from pagealloc_model.numbers.values import scoped_quantity, windows_of
+from pagealloc_model.numbers.vocabulary import MOVED
 from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.show.recording_text import describe_recording
@@ -159,12 +160,7 @@ def _rules_table(evidence: Sequence[Mapping[str, Any]]) -> Markup:
     return Table(columns, rows, "rules and what they rest on").to_html()
 
 
-TOTALS = {
-    "refill_transactions": "holds of zone->lock",
-    "refill_pages": "pages",
-    "drain_transactions": "holds of zone->lock",
-    "drain_pages": "pages",
-}
+TOTALS = {row.name: row.unit or "holds of zone->lock" for row in MOVED}
 STATES = {"free_pages": "pages", "pcp_count": "pages", "highatomic_blocks": "pageblocks"}
 
 

@@ -27,7 +27,7 @@ from pagealloc_model.numbers.result_tables import (
 )
 from pagealloc_model.numbers.validation import NULL_MODELS, score_words
 from pagealloc_model.numbers.values import States, Zones
-from pagealloc_model.numbers.vocabulary import STATES
+from pagealloc_model.numbers.vocabulary import STATES, SUMMARISED
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.predicted.elastic_values import in_force
 from pagealloc_model.recording.recording import shipped_recordings_directory
@@ -116,10 +116,6 @@ def _most_changed(
     return chart
 
 
-SHOWN_ERRORS = (
-    *("order_distribution_tv", "free_pages", "refill_pages", "refill_transactions"),
-    *("drain_pages", "drain_transactions", "extfrag_events", "highatomic_blocks"),
-)
 PREDICTED = (
     "Predicted by a trace-driven model of the page allocator; nothing below was measured under "
     "the changed policy. Both columns replay the same recorded demand: what was asked for and "
@@ -172,7 +168,7 @@ def comparison_message(
         for validation in validations:
             words = f"Under the policy that {validation.recording.name} was recorded with:"
             errors = validation.errors
-            chosen = errors["metric"].isin(SHOWN_ERRORS) & ~errors["scope"].str.startswith("cpu=")
+            chosen = errors["metric"].isin(SUMMARISED) & ~errors["scope"].str.startswith("cpu=")
             table = error_table(errors[chosen & (errors["scope"] != "per time bin")])
             sections["How far to believe it"] += [Words(text=words), Fixed(text=table)]
         sections["Assumed"] = _bullets(_assumed(first))
