@@ -133,21 +133,12 @@ AS_A_WHOLE = "allocator"
 """Its kernels are compared with the oracle, and with the kernel's own code, all at once."""
 THROUGH_OTHERS = {
     *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
-    *(
-        "base.jit.sealed",
-        "cli.stalls",
-        "cli.sweeps",
-        "diagnosis.ticks",
-        "diagnosis.tuning_words",
-    ),
-    *("guests.workloads", "loads.demand", "notebook.explore_tabs", "notebook.start_here"),
-    *("notebook.what_changes", "numbers.errors", "numbers.values", "predicted.demand.bulk"),
-    *("predicted.demand.mappings", "predicted.demand.threads", "predicted.recorded_kswapd"),
-    *("predicted.runner", "predicted.start.as_read", "recording.event_files"),
-    *("recording.memory_state", "recording.record.emit_events", "recording.record.host"),
-    *("recording.record.kernel_memory", "recording.record.machine_state"),
-    *("recording.state_instant", "recording.trace.side_tables", "recording.trace.walk"),
-    *("show.drawing", "show.figures.tables_over_time"),
+    *("base.jit.sealed", "diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
+    *("loads.demand", "notebook.start_here", "numbers.values", "predicted.demand.bulk"),
+    *("predicted.demand.mappings", "predicted.demand.threads", "predicted.start.as_read"),
+    *("recording.event_files", "recording.memory_state", "recording.record.emit_events"),
+    *("recording.record.host", "recording.record.kernel_memory"),
+    *("recording.record.machine_state", "recording.trace.walk", "show.drawing"),
 }
 """Modules that tests of what uses them test; one that gets tests of its own leaves this list."""
 

@@ -23,7 +23,6 @@ from pagealloc_model.predicted.demand.bulk import BULK_RETURN
 from pagealloc_model.recording.event_files import STORE_FILE
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.state_file import ON_FREE_LIST, read_state, write_state
-from pagealloc_model.recording.state_instant import dated_state
 from pagealloc_model.recording.trace.store import write_store
 
 QUIET = Path(__file__).parents[2] / "data/quiet_guest"
@@ -37,18 +36,6 @@ def quiet() -> Recording:
 @cache
 def judged() -> PageForPage:
     return page_for_page(quiet())
-
-
-def test_the_states_lie_where_the_guest_stood_still() -> None:
-    begin, end = quiet().states
-    assert (begin.path.name, end.path.name) == ("begin.state", "end.state")
-    for dated in (begin, end):
-        counts = dict(zip(dated.state.about["events"], dated.state.event_count, strict=True))
-        before = quiet().whole_trace.time_ns < dated.time_ns
-        of_cpu = quiet().whole_trace.cpu[before & (quiet().whole_trace.event == 0)]
-        assert np.bincount(of_cpu, minlength=2).tolist() == counts["mm_page_alloc"].tolist()
-        assert dated.slack_ns > 1_000_000_000
-    assert quiet().trace.time_ns[0] >= begin.time_ns
 
 
 def test_a_state_agrees_with_itself() -> None:
@@ -127,23 +114,6 @@ def test_without_the_order_of_lists_pages_are_others(tmp_path: Path) -> None:
     turned = [part[::-1] for part in np.split(state.listed_pfn, ends[:-1])]
     write_state(file, replace(state, listed_pfn=np.concatenate(turned)))
     assert page_for_page(open_recording(folder)).share() < judged().share() / 2
-
-
-def test_the_instant_of_a_state_is_between_the_ticks_that_were_counted(tmp_path: Path) -> None:
-    """Per-CPU lists decay at ticks, so one tick more or less before it gives other pages."""
-    (begin, _), trace = quiet().states, quiet().whole_trace
-    ticks = trace.tables["workqueue:workqueue_execute_start"]
-    times = {cpu: ticks["time_ns"][ticks["cpu"] == cpu] for cpu in (0, 1)}
-    counted = [int((times[cpu] < begin.time_ns).sum()) for cpu in (0, 1)]
-    state = begin.state
-    about = {**state.about, "events": [*state.about["events"], "workqueue_execute_start"]}
-    for more in (0, 1):
-        counts = np.array([*state.event_count, [counted[0] + more, counted[1]]])
-        file = tmp_path / f"{more}.state"
-        write_state(file, replace(state, about=about, event_count=counts))
-        dated = dated_state(file, trace)
-        assert [int((times[cpu] < dated.time_ns).sum()) for cpu in (0, 1)] == counts[-1].tolist()
-    assert dated_state(tmp_path / "0.state", trace).time_ns == begin.time_ns
 
 
 def test_a_state_of_another_recording_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -56,18 +55,6 @@ def test_the_order_of_compaction_is_not_known_without_its_event(tmp_path: Path) 
     assert table["order"].isna().tolist() == [True, False, False]
 
 
-def test_the_command_prints_the_largest_totals(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["stalls", str(trace), "--top", "2"]) == 0
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first == "4 stalls of 2 tasks, 1,501.2 ms in all"
-    assert last == "1 further row (--top)"
-    assert main(["stalls", str(trace), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["stalls"]
-    assert [row["pid"] for row in rows] == [8, 7, 7]
-
-
 BEGIN = perf.Tracepoint(
     "vmscan:mm_vmscan_direct_reclaim_begin",
     601,
@@ -91,12 +78,3 @@ def test_a_perf_data_with_these_events_alone_will_do(
     assert (row.pid, row.order, row.total_ns) == (77, 2, 5000)
     assert main(["info", str(path)]) == 2
     assert "has no kmem:mm_page_alloc events" in capsys.readouterr().err
-
-
-def test_a_trace_without_stalls_says_what_to_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "trace.txt"
-    path.write_text("  t-1  [000] ....  1.000001: mm_page_free: page=0x1 pfn=0x1 order=0\n")
-    assert main(["stalls", str(path)]) == 2
-    assert "record with -e vmscan:mm_vmscan_direct_reclaim_begin" in capsys.readouterr().err

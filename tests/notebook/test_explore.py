@@ -20,19 +20,9 @@ from pagealloc_model.show.figures.pageblock_map import (
     LEVELS,
     outline,
 )
-from tests.small_recordings import shipped_recording, write_recording
+from tests.small_recordings import shipped_recording
 
 PATIENCE_S = 120
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
-    return pm.open(write_recording(tmp_path_factory.mktemp("explored") / "small"))
-
-
-@pytest.fixture(scope="module")
-def explorer(recording: pm.Recording) -> RecordingExplorer:
-    return explore(recording)
 
 
 def traces(explorer: RecordingExplorer) -> dict[str, list[float]]:
@@ -76,24 +66,6 @@ def test_base_and_candidate_are_those_of_pm_replay(
             assert drawn == list(wanted) or (drawn is None and wanted.nunique() == 1)
     explorer.controls.reset()
     settle(explorer)
-
-
-@pytest.mark.parametrize("tab", ["pageblocks", "pcp", "locks", "outcomes", "fragmentation"])
-def test_every_tab_draws_something(explorer: RecordingExplorer, tab: str) -> None:
-    explorer.tabs.value = tab
-    settle(explorer)
-    assert "error" not in explorer.status.value
-    assert len(explorer.charts[tab].figure.data) > 2
-    shown = [name for name, chart in explorer.charts.items() if chart.layout.display is None]
-    assert shown == [tab]
-
-
-def test_a_state_read_at_the_end_stands_beside_the_prediction() -> None:
-    explorer = explore(shipped_recording("quiet_guest"), tab="pageblocks")
-    settle(explorer)
-    drawn = {str(trace.meta): trace for trace in explorer.charts["pageblocks"].figure.data}
-    assert {"map/before", "map/recorded at the end", "map/base", "map/change"} <= set(drawn)
-    assert np.nansum(np.abs(np.array(drawn["map/change"].z, float))) < 200
 
 
 def test_a_part_of_the_recording_can_be_replayed(explorer: RecordingExplorer) -> None:
@@ -203,13 +175,6 @@ def test_a_candidate_given_from_the_start_is_not_snapped(recording: pm.Recording
     assert (slider.value - slider.min) % slider.step == 0
 
 
-def test_an_unknown_tab_is_refused(recording: pm.Recording) -> None:
-    with pytest.raises(pm.UsageError, match="fragmentation, pageblocks"):
-        explore(recording, tab="nonsense")
-    with pytest.raises(pm.UsageError, match="literal or elastic"):
-        explore(recording, reclaim="lax")
-
-
 def test_a_map_accounts_for_every_page(recording: pm.Recording) -> None:
     replay = pm.replay(recording)
     table = pageblock_map(replay.final)
@@ -295,39 +260,6 @@ def test_fields_are_found_by_their_kernel_names(explorer: RecordingExplorer) -> 
     assert left == ["highatomic reserve"]
     explorer.controls.search.value = ""
     assert len(shown_fields(explorer)) == len(policy_settings())
-
-
-def test_what_changes_is_told_with_a_range(explorer: RecordingExplorer) -> None:
-    assert "The candidate is the base" in explorer.difference.value
-    explorer.controls.values["pcp_batch"].value = 2
-    settle(explorer)
-    comparison = pm.compare(
-        pm.replay(explorer.recording), pm.replay(explorer.recording, pm.Policy(pcp_batch=2))
-    )
-    rows = comparison.rows
-    moved = rows[rows["patch"].notna() & (rows["patch"] != rows["base"])]
-    assert len(moved)
-    for metric in moved["metric"]:
-        assert metric in explorer.difference.value
-    drawn = moved[["change_low", "change_high"]].notna().all(axis=1).sum()
-    assert 0 < drawn == explorer.difference.value.count("<svg")
-    assert "nan" not in explorer.difference.value
-    explorer.controls.reset()
-    settle(explorer)
-
-
-def test_no_effect_is_said_of_the_table_too(explorer: RecordingExplorer) -> None:
-    explorer.tabs.value = "outcomes"
-    settle(explorer)
-    explorer.controls.values["pcp_batch"].value = 2
-    settle(explorer)
-    assert "nothing moves in this tab; " in explorer.status.value
-    explorer.controls.values["ownership.recovers"].value = False
-    settle(explorer)
-    assert "no effect here: " in explorer.status.value
-    explorer.controls.reset()
-    explorer.tabs.value = "fragmentation"
-    settle(explorer)
 
 
 def test_a_saved_state_is_restored(

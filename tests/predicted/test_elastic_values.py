@@ -2,17 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 import pagealloc_model as pm
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.predicted.elastic_values import elastic_values, in_force
 from tests.small_recordings import shipped_recording
-
-
-@pytest.fixture(scope="module")
-def stock() -> pm.Recording:
-    return shipped_recording("highatomic_stock")
 
 
 def test_a_replay_takes_what_its_recording_shows(stock: pm.Recording) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -16,7 +15,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.replay import Cancelled, Replay
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.start.image import start_state
 from tests.predicted.test_no_peeking import TABLES
 from tests.small_recordings import (
@@ -31,11 +30,6 @@ from tests.small_recordings import (
 )
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
-    return pm.open(write_recording(tmp_path_factory.mktemp("recordings") / "small"))
 
 
 def assert_identical(one: Replay, other: Replay) -> None:
@@ -102,15 +96,6 @@ def test_no_page_is_lost_under_another_policy() -> None:
     assert unserved or pages_in_all(recorded.final) == pages_in_all(other.final)
 
 
-@pytest.mark.parametrize("split", [1, 7, 100])
-def test_a_replay_is_exact_at_any_split(
-    small: pm.Recording, monkeypatch: MonkeyPatch, split: int
-) -> None:
-    whole = pm.replay(small)
-    monkeypatch.setattr("pagealloc_model.predicted.runner.STEP_EVENTS", split)
-    assert_identical(whole, pm.replay(small))
-
-
 def test_a_window_shows_its_part_of_the_whole() -> None:
     recording = shipped_recording("highatomic_gate3")
     whole = shipped_replay("highatomic_gate3")
@@ -135,32 +120,6 @@ def test_a_window_shows_its_part_of_the_whole() -> None:
 def test_an_empty_window_is_refused(small: pm.Recording, window: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="outside the recording"):
         pm.replay(small, window=window)
-
-
-def test_cancel_ends_a_replay_and_harms_nothing(small: pm.Recording) -> None:
-    before = pm.replay(small)
-    with pytest.raises(Cancelled):
-        pm.replay(small, cancel=lambda: True)
-    asked: list[None] = []
-
-    def at_third_time() -> bool:
-        asked.append(None)
-        return len(asked) == 3
-
-    with pytest.raises(Cancelled):
-        pm.replay(small, cancel=at_third_time)
-    assert len(asked) == 3
-    assert_identical(before, pm.replay(small, cancel=lambda: False))
-
-
-@pytest.mark.parametrize("name", ["kbuild", "highatomic_gate3"])
-def test_progress_grows_to_one(name: str) -> None:
-    shares: list[float] = []
-    pm.replay(shipped_recording(name), progress=shares.append)
-    assert len(shares) > 1
-    assert shares == sorted(shares)
-    assert shares[0] >= 0.0
-    assert shares[-1] == 1.0
 
 
 def test_what_a_literal_replay_cannot_know_is_na_with_a_reason(small: pm.Recording) -> None:

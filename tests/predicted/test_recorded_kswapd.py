@@ -1,0 +1,109 @@
+"""kswapd goes on as and where the recorded one did at that time, if a replay is asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from pytest import MonkeyPatch
+
+import pagealloc_model as pm
+from pagealloc_model.predicted import recorded_kswapd as module
+from pagealloc_model.predicted.recorded_kswapd import (
+    RUNS,
+    SHRUNK,
+    RecordedKswapd,
+    recorded_kswapd,
+)
+from pagealloc_model.recording.trace.columns import Trace
+from tests.predicted.test_replay_elastic import replayed, replayed_anew
+
+
+def table(**columns: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, np.int64) for name, values in columns.items()}
+
+
+def trace_with(stock: pm.Recording, *, clusters: dict[str, np.ndarray]) -> Trace:
+    """Runs of one node begin at 100 and 1000, one of another at 500."""
+    runs = table(time_ns=[100, 1000, 500], pid=[7, 7, 8], nid=[0, 0, 1])
+    return replace(stock.trace, tables={RUNS: runs, SHRUNK: clusters})
+
+
+def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGES_OF_A_PACE", 30)
+    clusters = table(
+        time_ns=[50, 140, 200, 520, 1020, 1080, 1100],
+        pid=[7, 7, 7, 8, 7, 7, 9],
+        nr_reclaimed=[99, 20, 10, 30, 5, 27, 99],
+        cpu=[1, 0, 0, 1, 0, 1, 0],
+    )
+    kswapd = recorded_kswapd(trace_with(stock, clusters=clusters))
+    assert kswapd is not None
+    # Node 0: from 100 on 100 ns for 30 pages, from 1000 on 20 + 60 for 5 + 27; node 1: 20 for 30.
+    paces = {node: [each.tolist() for each in held] for node, held in kswapd.free_ns.items()}
+    assert paces == {0: [[100, 1000], [100 // 30, 80 // 32]], 1: [[500], [20 // 30]]}
+    # Node 0's begins on CPU 0 and is on CPU 1 after its cluster that ended at 1020.
+    places = {node: [each.tolist() for each in held] for node, held in kswapd.cpus.items()}
+    assert places == {0: [[100, 1020], [0, 1]], 1: [[500], [1]]}
+    assert kswapd.changes_ns.tolist() == [100, 500, 1000, 1020]
+
+
+def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
+    none = table(time_ns=[120], pid=[7], nr_reclaimed=[0], cpu=[0])
+    assert recorded_kswapd(trace_with(stock, clusters=none)) is None
+    before = table(time_ns=[20], pid=[7], nr_reclaimed=[5], cpu=[0])
+    assert recorded_kswapd(trace_with(stock, clusters=before)) is None
+    assert recorded_kswapd(replace(stock.trace, tables={})) is None
+
+
+def counted(replay: pm.Replay) -> np.ndarray:
+    """What kswapd has freed, sample by sample."""
+    table = replay.vmstat
+    return table.loc[table["name"] == "pgsteal_kswapd", "value"].to_numpy()
+
+
+PACES = "pagealloc_model.predicted.replay.recorded_kswapd"
+
+
+def test_kswapd_frees_by_the_pace_of_the_time(
+    stock: pm.Recording, monkeypatch: MonkeyPatch
+) -> None:
+    first, last = stock.trace.demand_span_ns
+    slow, fast = 1_000_000, 500
+    halves = np.array([first, (first + last) // 2 + 1]), np.array([slow, fast])
+    paces = RecordedKswapd(free_ns={0: halves}, cpus={})
+    monkeypatch.setattr(PACES, lambda trace: paces)
+    paced = counted(replayed_anew(kswapd_as_recorded=True))
+    throughout = counted(replayed(kswapd_free_ns=slow))
+    half = len(paced) // 2 - 1
+    np.testing.assert_array_equal(paced[:half], throughout[:half])
+    assert paced[-1] - paced[half] > 2 * (throughout[-1] - throughout[half])
+
+
+def test_one_pace_throughout_is_no_change(stock: pm.Recording, monkeypatch: MonkeyPatch) -> None:
+    first, last = stock.trace.demand_span_ns
+    paces = RecordedKswapd(
+        free_ns={0: (np.linspace(first, last, 40).astype(np.int64), np.full(40, 20_000))},
+        cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
+    )
+    monkeypatch.setattr(PACES, lambda trace: paces)
+    paced = counted(replayed_anew(kswapd_as_recorded=True))
+    np.testing.assert_array_equal(paced, counted(replayed(kswapd_free_ns=20_000)))
+
+
+def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
+    stock: pm.Recording, monkeypatch: MonkeyPatch
+) -> None:
+    first, _ = stock.trace.demand_span_ns
+    drains = {}
+    for cpu in (0, 1):
+        held = RecordedKswapd(
+            free_ns={0: (np.array([first]), np.array([500]))},
+            cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
+        )
+        monkeypatch.setattr(PACES, lambda trace, held=held: held)
+        table = replayed_anew(kswapd_as_recorded=True).transactions
+        pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
+        drains[cpu] = pages.groupby(table["cpu"]).sum()
+    assert drains[0][0] > drains[1][0]
+    assert drains[1][1] > drains[0][1]

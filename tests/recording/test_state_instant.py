@@ -1,0 +1,41 @@
+"""The instant of a state file, by the events that were counted up to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pagealloc_model.recording.state_file import write_state
+from pagealloc_model.recording.state_instant import dated_state
+from tests.diagnosis.test_page_for_page import quiet
+
+
+def test_the_states_lie_where_the_guest_stood_still() -> None:
+    begin, end = quiet().states
+    assert (begin.path.name, end.path.name) == ("begin.state", "end.state")
+    for dated in (begin, end):
+        counts = dict(zip(dated.state.about["events"], dated.state.event_count, strict=True))
+        before = quiet().whole_trace.time_ns < dated.time_ns
+        of_cpu = quiet().whole_trace.cpu[before & (quiet().whole_trace.event == 0)]
+        assert np.bincount(of_cpu, minlength=2).tolist() == counts["mm_page_alloc"].tolist()
+        assert dated.slack_ns > 1_000_000_000
+    assert quiet().trace.time_ns[0] >= begin.time_ns
+
+
+def test_the_instant_of_a_state_is_between_the_ticks_that_were_counted(tmp_path: Path) -> None:
+    """Per-CPU lists decay at ticks, so one tick more or less before it gives other pages."""
+    (begin, _), trace = quiet().states, quiet().whole_trace
+    ticks = trace.tables["workqueue:workqueue_execute_start"]
+    times = {cpu: ticks["time_ns"][ticks["cpu"] == cpu] for cpu in (0, 1)}
+    counted = [int((times[cpu] < begin.time_ns).sum()) for cpu in (0, 1)]
+    state = begin.state
+    about = {**state.about, "events": [*state.about["events"], "workqueue_execute_start"]}
+    for more in (0, 1):
+        counts = np.array([*state.event_count, [counted[0] + more, counted[1]]])
+        file = tmp_path / f"{more}.state"
+        write_state(file, replace(state, about=about, event_count=counts))
+        dated = dated_state(file, trace)
+        assert [int((times[cpu] < dated.time_ns).sum()) for cpu in (0, 1)] == counts[-1].tolist()
+    assert dated_state(tmp_path / "0.state", trace).time_ns == begin.time_ns
