@@ -94,6 +94,18 @@ def test_version_is_the_same_everywhere(checkout: Path, setup: configparser.Conf
     assert setup["metadata"]["version"] == "attr: pagealloc_model.base.version.__version__"
 
 
+def test_no_module_comes_from_where_python_is_started(tmp_path: Path) -> None:
+    shown = "import sys; print(*sys.path, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", shown],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [each for each in done.stdout.splitlines() if not Path(each).is_absolute()] == []
+
+
 def test_packages_listed_are_the_packages_there(
     checkout: Path, setup: configparser.ConfigParser
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
-import numba.extending
 import numpy as np
 from llvmlite import ir
 
@@ -57,6 +55,7 @@ from pagealloc_model.allocator.watermark import (
     start_kswapd,
 )
 from pagealloc_model.base.jit import cold, entry, hot, inner
+from pagealloc_model.base.jit.settings import numba
 
 
 def _asked_for_nothing(array: np.ndarray, index: int) -> None:

@@ -322,7 +322,8 @@ def new_file(directory: Path, name: str) -> BinaryIO:
 _ONLY_OURS = 0o600
 
 
-_TEMPORARY = "pagealloc."
+_TEMPORARY, _MARK = "pagealloc.", ".temporary"
+"""Beginning of a temporary directory's name; a file in it, since users name directories so, too."""
 _held_open: dict[Path, int] = {}
 """Locked descriptors of this process's temporary directories."""
 
@@ -340,7 +341,8 @@ def temporary_directory(place: str | None = None) -> Path:
     for left in parent.glob(f"{_TEMPORARY}????????"):
         with suppress(OSError):
             about = left.lstat()
-            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
+            is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
+            if is_own and is_given(left / _MARK):
                 lock = _locked(left)
                 shutil.rmtree(left, ignore_errors=True)
                 os.close(lock)
@@ -349,6 +351,7 @@ def temporary_directory(place: str | None = None) -> Path:
         with suppress(OSError):  # another process took it for one that was left
             lock = _locked(made)
             if made.exists():
+                (made / _MARK).touch()
                 _held_open[made] = lock
                 return made
             os.close(lock)

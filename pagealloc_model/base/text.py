@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 WIDTH, TERMINAL = 72, 79
@@ -106,6 +107,11 @@ def as_name(text: str, most: int = LONGEST_NAME) -> str:
     if len(text) <= most and text.isascii() and text.isprintable():
         return text
     return text.translate(_UNPRINTABLE)[:most]
+
+
+def as_path(path: str | Path) -> str:
+    """A path on one line, of any length: a stranger's directory may have any name."""
+    return str(path).translate(_UNPRINTABLE)
 
 
 _NO_PART_OF_A_WORD = re.compile(r"[^!-~]")

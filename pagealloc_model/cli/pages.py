@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.files import new_directory
+from pagealloc_model.base.files import is_given, new_directory
 from pagealloc_model.base.text import count_of
 from pagealloc_model.cli.arguments import (
     Commands,
@@ -213,7 +213,7 @@ def writable_notebooks(here: Path) -> Path:
     copies = here / "notebooks"
     copies.mkdir(exist_ok=True)
     for file in sorted([*shipped.glob("*.ipynb"), *shipped.glob("*.webp")]):
-        if not (copies / file.name).exists():
+        if not is_given(copies / file.name):  # a link counts, wherever it leads
             shutil.copyfile(file, copies / file.name)
     return copies
 

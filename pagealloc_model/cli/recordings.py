@@ -11,7 +11,7 @@ from pathlib import Path
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.base.text import as_path, count_of, paragraph
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -441,7 +441,7 @@ def run_info(options: argparse.Namespace) -> int:
         return 0
     print(recording_text(recording, full=options.full))
     if not options.full:
-        name = shlex.quote(str(options.path))
+        name = shlex.quote(as_path(options.path))
         print(
             f"\nNext: pagealloc validate {name} says how near the model comes.\n"
             f"pagealloc info {name} --full prints every check, count and rule."

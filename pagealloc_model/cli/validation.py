@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.base.text import as_path, count_of, paragraph
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -192,7 +192,7 @@ class _Validated:
         if self.pages is not None:
             print(_pages_text(*self.pages))
         if not options.full:
-            name = shlex.quote(str(options.path))
+            name = shlex.quote(as_path(options.path))
             print(
                 paragraph(
                     f"Next: pagealloc validate {name} --full prints every number, what was imposed "

@@ -10,11 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.np.arrayobj import make_array
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
@@ -23,6 +20,7 @@ from pagealloc_model.allocator.state import State
 from pagealloc_model.allocator.watermark import AllocContext
 from pagealloc_model.base import jit
 from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.jit.settings import numba
 from pagealloc_model.kernel_source.compiled_tree import (
     CompiledTree,
     KernelState,
@@ -196,20 +194,22 @@ def call_shim(
 ) -> Any:
     """Call the shim's `shim_ask` at an address; it may write the arrays. Returns its answer."""
     arrays = (pages, blocks, st, log)
-    numbers = [types.int64] * 6
+    numbers = [numba.types.int64] * 6
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         word = ir.IntType(64)
         anything = ir.IntType(8).as_pointer()
         places = [
-            builder.bitcast(make_array(kind)(context, builder, value).data, anything)
+            builder.bitcast(
+                numba.np.arrayobj.make_array(kind)(context, builder, value).data, anything
+            )
             for kind, value in zip(signature.args[1:5], values[1:5], strict=True)
         ]
         kind = ir.FunctionType(word, [anything] * 4 + [word] * 6)
         function = builder.inttoptr(values[0], kind.as_pointer())
         return builder.call(function, [*places, *values[5:]])
 
-    return types.int64(types.int64, *arrays, *numbers), generate
+    return numba.types.int64(numba.types.int64, *arrays, *numbers), generate
 
 
 def ask(m: at.Arrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:

@@ -33,7 +33,7 @@ def open_lab(notebook: Path, arguments: list[str], *, keeps_outputs: bool) -> No
     from jupyterlab.labapp import LabApp
 
     chosen_by_user = get_user_settings_dir()  # data, such as the theme
-    with own_jupyter() as own:
+    with own_jupyter(beside=True) as own:
         (own / "settings").mkdir()
         (own / "settings" / "overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         words = [

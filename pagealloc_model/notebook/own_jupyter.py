@@ -25,12 +25,10 @@ from pagealloc_model.recording.record.children import clean_environment
 
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 """What notebooks call the one kernel there is."""
-FIRST_LINES = (
-    "import os, sys; os.environ.pop('PYTHONSAFEPATH', None); sys.path.append(os.getcwd()); "
-    "del os, sys"
-)
-"""Run before a kernel's first cell. Modules of the working directory come last, so that none stands
-in for an installed one of the same name."""
+FIRST_LINE = "import os; os.environ.pop('PYTHONSAFEPATH', None); del os"
+BESIDE = "import os, sys; sys.path.append(os.getcwd()); del os, sys"
+"""Run before a kernel's first cell. Modules beside a notebook come last, so that none stands in for
+an installed one of the same name; but libraries try modules that are not installed."""
 OVER_SOCKETS = Config({"ConnectionFileMixin": {"transport": "ipc"}})
 """Kernels talk over Unix sockets beside their connection file: any user of the machine could listen
 to a port of the loopback device."""
@@ -40,8 +38,11 @@ _BELOW = len("/voila_12345678/kernel-01234567-0123-0123-0123-0123456789ab-ipc-5"
 
 
 @contextmanager
-def own_jupyter() -> Iterator[Path]:
+def own_jupyter(*, beside: bool = False) -> Iterator[Path]:
     """Within it, Jupyter in this process and its kernels see the installation and nothing else.
+
+    Args:
+        beside: whether notebooks may import modules of the directory that their kernel starts in.
 
     Yields:
         their directory; `sockets` in it is for connection files.
@@ -53,7 +54,8 @@ def own_jupyter() -> Iterator[Path]:
     directory = temporary_directory(_place())
     try:
         (directory / "sockets").mkdir()
-        _write_kernel(directory / "kernels" / KERNEL["name"])
+        first = "; ".join((FIRST_LINE, *[BESIDE] * beside))
+        _write_kernel(directory / "kernels" / KERNEL["name"], first)
         os.environ.clear()
         os.environ.update(clean)
         places = ("JUPYTER_PATH", "JUPYTER_DATA_DIR", "IPYTHONDIR")
@@ -83,11 +85,11 @@ def _place() -> str:
     )
 
 
-def _write_kernel(directory: Path) -> None:
-    """This Python as the kernel of notebooks, which imports nothing from where it is started."""
+def _write_kernel(directory: Path, first: str) -> None:
+    """This Python as the kernel of notebooks, and a line to run first."""
     directory.mkdir(parents=True)
     command = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    command.append(f"--IPKernelApp.exec_lines={FIRST_LINES}")
+    command.append(f"--IPKernelApp.exec_lines={first}")
     about = {name: KERNEL[name] for name in ("display_name", "language")}
     # the debugger would listen at a port of the loopback device
     about |= {"argv": command, "metadata": {"debugger": False}}

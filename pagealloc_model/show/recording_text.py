@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, PolicyError
-from pagealloc_model.base.text import INDENT, count_of, paragraph
+from pagealloc_model.base.text import INDENT, as_path, count_of, paragraph
 from pagealloc_model.measured.call_stacks import waits_by_caller
 from pagealloc_model.measured.rules import checked, recorded_rules
 from pagealloc_model.numbers.loss_windows import loss_windows
@@ -111,7 +111,7 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     for cpu, losses in content["lost_by_cpu"].items():
         lost += f"; CPU {cpu} {losses['share']:.1%}"
     head = {
-        "path": content["path"],
+        "path": as_path(content["path"]),
         **({"sha256": content["sha256"]} if full else {}),
         "kernel": f"{content['kernel'] or 'unknown'}, {content['cpus'] or 'unknown'} CPUs",
         "span": f"{content['seconds']:.3f} s",

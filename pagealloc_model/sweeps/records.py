@@ -25,7 +25,6 @@ from pathlib import Path
 from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 import pandas as pd
 
@@ -37,6 +36,7 @@ from pagealloc_model.base.files import (
     written_whole,
 )
 from pagealloc_model.base.jit import cache_directory
+from pagealloc_model.base.jit.settings import numba
 from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
@@ -339,7 +339,11 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
 
 
 def in_folders(sources: Iterable[Recording | str | Path]) -> list[Recording | str | Path]:
-    """Recordings, paths and addresses; a folder of recordings stands for those in it, by name."""
+    """Recordings, paths and addresses; a folder of recordings stands for those in it, by name.
+
+    Raises:
+        RecordingError: one in a folder is a link: only links that a user names are followed.
+    """
     found: list[Recording | str | Path] = []
     for source in sources:
         place = Path(source) if isinstance(source, str | Path) else None
@@ -347,6 +351,9 @@ def in_folders(sources: Iterable[Recording | str | Path]) -> list[Recording | st
         if place is not None and place.is_dir() and event_file_of(place) is None:
             folders = sorted(folder for folder in place.iterdir() if folder.is_dir())
             inside = [folder for folder in folders if event_file_of(folder) is not None]
+            if linked := [folder for folder in inside if folder.is_symlink()]:
+                what = "is a link in a folder of recordings; such links are not followed"
+                raise RecordingError(linked[0], what, todo="name the recording itself")
         found += inside or [source]
     return found
 
@@ -485,6 +492,7 @@ def _connected(client: Client | str) -> Iterator[Client]:
     """A client of the cluster, closed at the end where it was made here."""
     try:
         from distributed import Client as NewClient
+        from distributed.comm import get_address_host_port
     except ImportError:
         raise UsageError(
             "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
@@ -493,6 +501,7 @@ def _connected(client: Client | str) -> Iterator[Client]:
         yield client
         return
     try:
+        get_address_host_port(client)  # of what is no address, a client would be left half made
         cluster = NewClient(client, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(

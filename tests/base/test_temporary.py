@@ -30,3 +30,10 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(tmp_pat
     assert not theirs.exists() and ours.is_dir() and link.is_symlink() and target.is_dir()
     remove_temporary(ours)
     assert not ours.exists()
+
+
+def test_a_directory_that_its_user_named_so_stays(tmp_path: Path) -> None:
+    (mine := tmp_path / "pagealloc.20261129").mkdir()
+    (mine / "perf.data").touch()
+    remove_temporary(temporary_directory(str(tmp_path)))
+    assert (mine / "perf.data").exists()

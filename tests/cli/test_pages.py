@@ -23,6 +23,10 @@ def test_lab_elsewhere_copies_the_notebooks_once(
     monkeypatch.setattr("pagealloc_model.cli.pages.shipped_notebooks", lambda: installed)
     copies = writable_notebooks(tmp_path)
     assert copies == tmp_path / "notebooks"
+    link = copies / "01_highatomic.ipynb"
+    link.unlink()
+    link.symlink_to(tmp_path / "elsewhere")
     (copies / "00_start_here.ipynb").write_text("mine")
     writable_notebooks(tmp_path)
     assert (copies / "00_start_here.ipynb").read_text() == "mine"
+    assert not (tmp_path / "elsewhere").exists()

@@ -142,7 +142,7 @@ def test_an_export_of_a_perf_data_writes_no_file_outside(tmp_path: Path) -> None
 def test_a_release_adds_no_line_to_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recording = write_recording(tmp_path / "small")
+    recording = write_recording(tmp_path / "small\nlost       9 events")
     meta = json.loads((recording / "meta.json").read_text())
     lines = "6.1.0\nlost       9 events\nAcked-by: A <a@b>\nBcc: me"
     meta["uname"] = ["Linux", "", lines, "", ""]

@@ -180,3 +180,15 @@ def test_a_scheduler_that_is_not_there_is_named(
         pm.sweep([small], client="tcp://127.0.0.1:9", cache=False)
     with pytest.raises(UsageError, match="workers are the cluster's own"):
         pm.sweep([small], client="tcp://127.0.0.1:9", workers=2, cache=False)
+    for odd in ("nonsense://x", "../x"):
+        with pytest.raises(ClusterError, match=f"scheduler {odd}: cannot be reached"):
+            pm.sweep([small], client=odd, cache=False)
+
+
+def test_a_link_in_a_folder_of_recordings_is_not_followed(
+    small: pm.Recording, tmp_path: Path
+) -> None:
+    (tmp_path / "host").symlink_to(small.path)
+    with pytest.raises(RecordingError, match="host: is a link in a folder of recordings"):
+        pm.sweep([tmp_path], cache=False)
+    assert len(pm.sweep([tmp_path / "host"], cache=False).rows) == 1

@@ -3,6 +3,9 @@
 README.md beside this file says how it works.
 """
 
+from pagealloc_model.base.jit.settings import CHECKED, KNOWN_NUMBA, PLAIN  # imports numba
+
+# isort: split
 from pagealloc_model.base.jit.digest import function_digest
 from pagealloc_model.base.jit.kept import (
     cache_base,
@@ -22,7 +25,6 @@ from pagealloc_model.base.jit.options import (
     inner,
 )
 from pagealloc_model.base.jit.replaced import kernels_with
-from pagealloc_model.base.jit.settings import CHECKED, KNOWN_NUMBA, PLAIN
 
 __all__ = [
     "CHECKED",

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
+from contextlib import suppress
 
-import numba
+
+def _imported_from_the_root() -> None:
+    """Import numba, which takes settings from a file of the working directory, from "/" instead.
+
+    A stranger's recording may lie in the working directory, with such a file beside it.
+    """
+    here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chdir("/")
+        config = importlib.import_module("numba.core.config")
+        importlib.import_module("numba.extending")
+        config._config_fname = os.devnull  # else it is read again at each compilation
+    finally:
+        with suppress(OSError):  # a directory that may be left and not entered again
+            os.fchdir(here)
+        os.close(here)
+
+
+_imported_from_the_root()
+
+import numba as numba  # noqa: E402
 
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 

@@ -10,12 +10,11 @@ imports numba.
 # ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
-import numba
-import numba.extending
 import numpy as np
 from llvmlite import ir
 
 from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.base.jit.settings import numba
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace.columns import LARGEST_ORDER
 from pagealloc_model.recording.trace.perf_file import COMPRESSED, COMPRESSED2, TRACING_DATA

@@ -92,6 +92,7 @@ def draw(figures: Mapping[Path, go.Figure]) -> str:
     seconds = START_SECONDS + FILE_SECONDS * len(figures)
     child = subprocess.Popen(
         python_words("pagealloc_model.show.drawing"),
+        cwd="/",  # Chromium's libraries read files of the working directory
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -125,4 +126,6 @@ def _line(file: Path, figure: go.Figure) -> str:
     layout = {name: part for name, part in parts["layout"].items() if name != "meta"}
     shown = {"data": parts["data"], "layout": layout}
     height = int(layout.get("height") or HEIGHT)
-    return json.dumps({"file": str(file), "figure": shown, "width": WIDTH, "height": height})
+    return json.dumps(
+        {"file": str(file.absolute()), "figure": shown, "width": WIDTH, "height": height}
+    )

@@ -104,3 +104,32 @@ def test_a_replay_ends_the_same_either_way() -> None:
     """Final state, log, places and samples, to the byte; compiling takes minutes."""
     _, expected, _ = outcome(REPLAY, None, "xfree", plain=False)
     assert outcome(REPLAY, None, "xfree", plain=True)[:2] == (True, expected)
+
+
+IMPORTS = """
+import sys
+from importlib import import_module
+import_module(sys.argv[1])
+from numba.core import config
+from pagealloc_model.base.jit import entry
+config.reload_config()
+print(config.DEVELOPER_MODE)
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["allocator.events", "recording.trace.walk", "sweeps.records", "kernel_source.build"]
+)
+@pytest.mark.parametrize("settings", ["- no settings\n", "developer_mode: 1\n"])
+def test_numba_takes_no_settings_from_the_working_directory(
+    module: str, settings: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".numba_config.yaml").write_text(settings)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", IMPORTS, f"pagealloc_model.{module}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"

@@ -47,7 +47,7 @@ def test_a_browser_that_never_answers_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser, started = tmp_path / "browser", tmp_path / "started"
-    browser.write_text(f"#!/bin/sh\necho $$ >>{started}\nexec sleep 1000\n")
+    browser.write_text(f"#!/bin/sh\necho $$ $(pwd) >>{started}\nexec sleep 1000\n")
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(browser))
     monkeypatch.setattr(files, "START_SECONDS", 5)
@@ -55,7 +55,8 @@ def test_a_browser_that_never_answers_is_ended(
     monkeypatch.setattr(files, "ATTEMPTS", 1)
     with pytest.raises(UsageError, match="written: Chromium was not done in 5 s"):
         write_figure(go.Figure(), tmp_path / "x.png")
-    (number,) = started.read_text().split()
+    number, directory = started.read_text().split()
+    assert directory == "/", "its libraries read files of the directory that they are started in"
     end = time.monotonic() + 60
     while is_running(int(number)) and time.monotonic() < end:
         time.sleep(0.05)

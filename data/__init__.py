@@ -1,0 +1,1 @@
+"""Recordings, experiments and tables that come with the package."""
