@@ -6,7 +6,7 @@ state that holds the zones' counts and no page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,8 @@ READ_FIELDS = (
 )
 """Fields of a policy that can change a verdict on memory as it stands."""
 _ATOMIC, _MAY_SLEEP = "GFP_ATOMIC", "GFP_KERNEL"
+_HARDWALL = 0x100000
+_HIGH_ZONES = {"HighMem", "Movable", "Device"}
 _KERNEL_RECLAIM = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO | 0x80
 
 
@@ -140,6 +142,7 @@ class Explanation:
         rules_note: how well they fit.
         answer: the verdicts.
         changes: what was tried instead, by name, and its verdicts.
+        unseen: memory that the request may use and that the report leaves out, in words.
         notes: what the text lacks and what that means.
     """
 
@@ -151,6 +154,7 @@ class Explanation:
     rules_note: str
     answer: Answer
     changes: Mapping[str, Answer] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -250,6 +254,8 @@ class Explanation:
         what = "fragmentation" if lacking and not short else "lack of memory"
         if lacking and short:
             what = "fragmentation and lack of memory"
+        if self.unseen:
+            parts.append(f"{' and '.join(self.unseen)}, not in the report, might serve it")
         return f"Order {order} {fails} for {what}: {'; '.join(parts)}."
 
     def _held(self, lacking: Sequence[ZoneVerdict]) -> str:
@@ -266,12 +272,13 @@ class Explanation:
         )
 
     def zone_title(self, each: ZoneVerdict) -> str:
-        """A zone as sentences name it, its node added where there are several."""
-        several = len({zone.node for zone in self.state.zones}) > 1
-        return f"{each.zone.name} of node {each.zone.node}" if several else each.zone.name
+        """A zone as sentences name it, its node added where there are others than node 0."""
+        is_plain = {zone.node for zone in self.state.zones} == {0}
+        return each.zone.name if is_plain else f"{each.zone.name} of node {each.zone.node}"
 
     def _titles(self, zones: Sequence[ZoneVerdict]) -> str:
-        return " and ".join(self.zone_title(each) for each in zones)
+        *first, last = [self.zone_title(each) for each in zones]
+        return f"{', '.join(first)} and {last}" if first else last
 
     def to_json(self) -> dict[str, object]:
         """What `pagealloc explain --json` prints; tables are lists of rows."""
@@ -292,6 +299,7 @@ class Explanation:
             "zones": self.zones,
             "free_blocks": self.free_blocks,
             "alternatives": self.alternatives,
+            "unseen": list(self.unseen),
             "notes": list(self.notes),
         }
 
@@ -309,6 +317,7 @@ class Explanation:
         context = {True: ", in an interrupt", False: ", in a task", None: ""}
         text = (
             f"order {request.order} ({kb} KiB), {request.gfp}{who}{context[request.in_interrupt]}"
+            f"{self._confined()}"
         )
         lines.append(paragraph(text, width=width, label="request:  "))
         lines.append(
@@ -330,6 +339,15 @@ class Explanation:
         while not lines[-1]:
             lines.pop()
         return lines
+
+    def _confined(self) -> str:
+        """Which nodes the request is bound to, "" if none is known that it may not use."""
+        request = self.request
+        cpuset = request.cpuset_nodes if _is_in_cpuset(request, self.bits) else None
+        for what, nodes in (("memory policy", request.nodes), ("cpuset", cpuset)):
+            if nodes and _others(nodes, self.state.zones):
+                return f", bound to {_nodes(nodes)} by its {what}"
+        return ""
 
     def _outcome(self, answer: Answer) -> str:
         if (by := answer.serving) is not None:
@@ -421,7 +439,7 @@ def _pages(pages: int) -> str:
     return count_of(pages, "page")
 
 
-def _have(zones: Sequence[ZoneVerdict], one: str, more: str) -> str:
+def _have(zones: Collection[object], one: str, more: str) -> str:
     return one if len(zones) == 1 else more
 
 
@@ -508,6 +526,7 @@ def explain(
                     "is taken, the first that cannot serve it (--node)"
                 )
                 break
+    judge.note_unseen(bits)
     changes = judge.changes(bits, answer, policy)
     notes = [*state.notes, *judge.notes]
     if unknown:
@@ -521,6 +540,7 @@ def explain(
         rules_note=rules_note,
         answer=answer,
         changes=changes,
+        unseen=tuple(judge.unseen),
         notes=tuple(notes),
     )
 
@@ -551,10 +571,12 @@ class _Judge:
     ) -> None:
         self.state, self.request, self.rules = state, request, rules
         self.notes: list[str] = []
+        self.unseen: list[str] = []
         self.has_cma = any(
             zone.free_cma or "CMA" in zone.by_type or any("C" in (t or "") for t in zone.types)
             for zone in state.zones
         )
+        self._types = state.zone_types or _zone_types(state.zones, bool(state.high_pages))
         self.machine = self._machine()
         nodes = self.machine.nodes
         if node is None:
@@ -573,7 +595,7 @@ class _Judge:
     def _machine(self) -> Machine:
         """A machine of these zones, each of one pageblock: no page is placed."""
         state = self.state
-        names = state.zone_types or _zone_types(state.zones)
+        names = self._types
         orders = max(len(zone.buddies) for zone in state.zones)
         block = min(state.pageblock_order or 9, max(orders - 1, 1))
         by_place = {(zone.node, zone.name): zone for zone in state.zones}
@@ -673,7 +695,7 @@ class _Judge:
         rows = []
         for zone in self.state.zones:
             row = verdicts[machine.zone_index(zone.node, zone.name)]
-            is_allowed = self._is_allowed(zone.node, later)
+            is_allowed = self._is_allowed(zone.node, bits, later)
             rows.append(
                 ZoneVerdict(
                     zone=zone,
@@ -699,14 +721,42 @@ class _Judge:
             types += ("CMA",)
         return Answer(order=order, zones=tuple(rows), may_compact=bool(may_compact), types=types)
 
-    def _is_allowed(self, node: int, flags: int) -> bool:
-        """False for a node that the memory policy or the cpuset forbids (S2.6)."""
+    def _is_allowed(self, node: int, bits: int, flags: int) -> bool:
+        """False for a node that the memory policy or the cpuset forbids later attempts (S2.6)."""
         request = self.request
+        if flags & at.ALLOC_NON_BLOCK and flags & at.ALLOC_MIN_RESERVE:
+            return True
         if request.nodes is not None and node not in request.nodes:
             return False
-        ignores_cpuset = flags & at.ALLOC_NON_BLOCK and flags & at.ALLOC_MIN_RESERVE
-        in_cpuset = request.cpuset_nodes is None or node in request.cpuset_nodes
-        return in_cpuset or bool(ignores_cpuset)
+        cpuset = request.cpuset_nodes if _is_in_cpuset(request, bits) else None
+        return cpuset is None or node in cpuset
+
+    def note_unseen(self, bits: int) -> None:
+        """Find memory that the request may use and that the report leaves out (__show_mem())."""
+        report, request = self.state.request, self.request
+        if report is None:
+            return
+        types = self._types
+        of_gfp = highest_type_by_gfp(self.machine)
+        word, _ = gfp_word(report.gfp, _version(self.state.release))
+        own, highest = int(of_gfp[word & 15]), int(of_gfp[bits & 15])
+        above = set(types[own + 1 : highest + 1])
+        if above <= _HIGH_ZONES and not self.state.high_pages:
+            above = set()
+        if above and not any(types.index(zone.name) > own for zone in self.state.zones):
+            self.unseen += [name for name in types if name in above]
+            self._note(
+                f"the report has only the zones that its own request may use: to {types[own]}"
+            )
+        nodes = request.cpuset_nodes
+        if nodes and request.nodes is None and not _is_in_cpuset(request, bits):
+            seen = {zone.node for zone in self.state.zones}
+            if unseen := _others(nodes, self.state.zones) - seen:
+                self.unseen.append(_nodes(unseen))
+                self._note(
+                    "the report has only the nodes of the task's cpuset, to which requests for the "
+                    "kernel's own memory (without __GFP_HARDWALL) are not bound"
+                )
 
     def _filled(self, policy: Policy) -> State:
         """A state with the zones' counts, as they are under a policy."""
@@ -797,14 +847,35 @@ def _listed(zone: ZoneMemory, order: int) -> dict[str, int]:
     return {name: count if place == 0 else 0 for place, name in enumerate(names)}
 
 
-def _zone_types(zones: Sequence[ZoneMemory]) -> tuple[str, ...]:
+def _is_in_cpuset(request: Request, bits: int) -> bool:
+    """cpuset_node_allowed(): only requests for user memory, of a task, keep to its cpuset.
+
+    A cpuset of version 1 that is a wall for the kernel's requests, too, is not told by a report.
+    """
+    return bool(bits & _HARDWALL) and not request.in_interrupt
+
+
+def _others(nodes: Collection[int], zones: Sequence[ZoneMemory]) -> set[int]:
+    """Nodes that there are beside these: of the zones, or of a lower number."""
+    return set(range(max({zone.node for zone in zones}.union(nodes)))).difference(nodes)
+
+
+def _nodes(nodes: Collection[int]) -> str:
+    return f"node{_have(nodes, '', 's')} {', '.join(map(str, sorted(nodes)))}"
+
+
+def _zone_types(zones: Sequence[ZoneMemory], has_high: bool) -> tuple[str, ...]:
     """The kernel's zone types: those seen, Normal, Movable, and as many as lowmem_reserve has.
 
-    Where others are missing, they are taken from Device, DMA32, DMA and HighMem, in this order.
+    Where others are missing, they are taken from Device, DMA32, DMA and HighMem, in this order;
+    HighMem is the first where there is such memory in no zone that is seen.
     """
     seen = {zone.name for zone in zones} | {"Normal", "Movable"}
     wanted = max((len(zone.lowmem_reserve) for zone in zones), default=0)
-    for name in ("Device", "DMA32", "DMA", "HighMem"):
+    guesses = ("Device", "DMA32", "DMA", "HighMem")
+    if has_high and not seen & {"DMA32", "HighMem"} and not any(z.name == "Movable" for z in zones):
+        guesses = ("HighMem", *guesses)
+    for name in guesses:
         if len(seen) < wanted:
             seen.add(name)
     return tuple(name for name in ZONE_NAMES if name in seen)

@@ -106,6 +106,7 @@ class MemoryState:
         request: that the report is about, None of a state alone.
         pageblock_order: None where it is not known.
         zone_types: names of a node's zones, lowest first, where they are known.
+        high_pages: pages of HighMem and Movable zones, None where they are not printed.
         hopeless: kswapd has given up on a node that may serve the request; None: not printed.
         swap_kb: free swap, None where it is not printed.
         compact_stall: direct compactions since boot; `compact_fail` those in vain.
@@ -120,6 +121,7 @@ class MemoryState:
     request: Request | None = None
     pageblock_order: int | None = None
     zone_types: tuple[str, ...] = ()
+    high_pages: int | None = None
     hopeless: bool | None = None
     swap_kb: int | None = None
     compact_stall: int | None = None
@@ -157,6 +159,9 @@ _RESERVE = re.compile(r"lowmem_reserve\[\]:((?: \d{1,12}){0,8})")
 _NUMBERS_ALONE = re.compile(r"(?:^|[\]:>] )((?: ?\d{1,12}){1,8}) ?$")
 _GAVE_UP = re.compile(r"\bNode (\d{1,4}) [^N?]{0,1500}all_unreclaimable\? (yes|no)")
 _SWAP = re.compile(r"\bFree swap +[=:] *(\d{1,15})kB")
+_HIGH_PAGES = re.compile(r"\b(\d{1,15}) pages HighMem")
+_MEMCG_USAGE = re.compile(r"\bmemory: usage (\d{1,15})kB, limit (\d{1,15})kB")
+_MEMCG_NAME = re.compile(r"\boom_memcg=([^\s,]{1,200})")
 _BEFORE_COMM = ("] ", "kernel: ", "> ")
 _PAGE_KB = (4, 8, 16, 32, 64, 256)
 
@@ -171,6 +176,8 @@ class _Report:
         self.buddies: dict[tuple[int, str], list[tuple[int, int, str | None]]] = {}
         self.gave_up: dict[int, bool] = {}
         self.swap_kb: int | None = None
+        self.high_pages: int | None = None
+        self.memcg_name = self.memcg_usage = ""
         self.is_memcg = self.has_stack = self.has_interrupt = False
         self.cpu: int | None = None
         self.nodes: frozenset[int] | None = None
@@ -214,12 +221,18 @@ class _Report:
             self.gave_up[int(match[1])] = match[2] == "yes"
         if "Free swap" in line and (match := _SWAP.search(line)):
             self.swap_kb = int(match[1])
+        if " pages HighMem" in line and (match := _HIGH_PAGES.search(line)):
+            self.high_pages = int(match[1])
         if "nodemask=" in line and self.nodes is None:
             self.nodes = _nodes(_NODEMASK.search(line))
         if "mems_allowed=" in line and self.cpuset_nodes is None:
             self.cpuset_nodes = _nodes(_MEMS_ALLOWED.search(line))
         if "Memory cgroup out of memory" in line or "memory: usage" in line:
             self.is_memcg = True
+        if "memory: usage" in line and (match := _MEMCG_USAGE.search(line)):
+            self.memcg_usage = f" (usage {int(match[1]):,} kB, limit {int(match[2]):,} kB)"
+        if "oom_memcg=" in line and (match := _MEMCG_NAME.search(line)):
+            self.memcg_name = as_name(match[1], 200)
 
     def _read_row(self, line: str) -> None:
         """More of a zone's row, which mails fold and kernels before 4.10 may break."""
@@ -289,8 +302,12 @@ def parse_mem_info(lines: Iterable[str], path: str | Path) -> list[MemoryState]:
 
 
 def _why_none(reports: list[_Report], failures: int) -> tuple[str]:
-    if any(report.is_memcg for report in reports):
-        what = "reports the OOM killer of a memory cgroup: its limit was met, not the allocator"
+    if found := next((report for report in reports if report.is_memcg), None):
+        of = f"memory cgroup {found.memcg_name}" if found.memcg_name else "a memory cgroup"
+        what = (
+            f"reports the OOM killer of {of}: its limit was met{found.memcg_usage}, the page "
+            "allocator did not fail; raise memory.max or ask what the tasks in it use"
+        )
     elif failures:
         what = (
             f"has {failures} report(s) of a failure without the zones' lines (Mem-Info); give the "
@@ -392,6 +409,7 @@ def _state(report: _Report, path: str | Path) -> MemoryState:
         page_kb=page_kb,
         zones=tuple(zones),
         request=request,
+        high_pages=report.high_pages,
         hopeless=any(report.gave_up.values()) if report.gave_up else None,
         swap_kb=report.swap_kb,
         notes=tuple(notes),
