@@ -196,6 +196,12 @@ class State:
         table = regions.reshape(nr_zones, nr_cpus, at.PCP_STRIDE)
         return table[:, :, first : first + words].copy()
 
+    def owned_sets(self) -> np.ndarray:
+        """Return a view of all CPUs' words of ownership, shape (zones, cpus, OWNED_SET_STRIDE)."""
+        first = int(self.st[self.st[at.OWNERSHIP] + at.OWNED_SETS])
+        shape = (len(self.machine.zones), self.machine.nr_cpus, at.OWNED_SET_STRIDE)
+        return self.st[first : first + prod(shape)].reshape(shape)
+
     def sites(self) -> np.ndarray:
         """Return lock-site counters."""
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)

@@ -1,6 +1,5 @@
 """Loads that nobody recorded: made-up ones, and recorded ones on another machine or again."""
 
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.loads.demand import (
     EVENT,
     Demand,
@@ -39,7 +38,6 @@ __all__ = [
     "Run",
     "Zone",
     "block_use",
-    "broken_invariants",
     "buddies",
     "huge_gfp",
     "kind_of",

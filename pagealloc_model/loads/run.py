@@ -13,7 +13,6 @@ import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.allocator.state import (
     State,
@@ -308,7 +307,7 @@ def forget_counts(state: State) -> None:
     state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)] = 0
     state.st[[at.REFILL_PROBES, at.REFILL_PROBES_MOST]] = 0
     if state.st[at.OWNERSHIP]:
-        set_words(state)[..., at.SET_PHASES :] = 0
+        state.owned_sets()[..., at.SET_PHASES :] = 0
 
 
 def run(

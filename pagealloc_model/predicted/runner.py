@@ -11,7 +11,6 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier
@@ -250,7 +249,7 @@ def sample_of(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ..
     """Return what `Samples` has of one instant, in the order of its attributes."""
     ownership = np.zeros((len(state.machine.zones), 0), np.int64)
     if state.st[at.OWNERSHIP]:
-        ownership = set_words(state).sum(axis=1)
+        ownership = state.owned_sets().sum(axis=1)
     return (
         state.free_buddies(),
         block_counter.counts(),

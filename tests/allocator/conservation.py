@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import pagealloc_model as pm
+from tests.allocator.invariants import broken_invariants
 
 GFP, DO, TYPE = pm.synthetic.Gfp, pm.synthetic.Operation, pm.synthetic.Migratetype
 
@@ -176,7 +177,7 @@ def conserve(
 
     def look(state: Any) -> None:
         looked.append(state)
-        broken.extend(pm.synthetic.broken_invariants(state) + misplaced_pages(state))
+        broken.extend(broken_invariants(state) + misplaced_pages(state))
         if progress is not None:
             progress(min(len(looked) * chunk, operations))
 

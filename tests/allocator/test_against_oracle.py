@@ -12,13 +12,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pcp import high_limits, zone_batchsize
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Zone
 from pagealloc_model.recording.proc.zoneinfo import PageSet
 from tests.allocator.agreement import assert_agreement
+from tests.allocator.invariants import broken_invariants
 from tests.oracle import RULES, OracleMachine, OraclePolicy
 from tests.oracle.elastic_scenarios import random_of_kind
 from tests.oracle.random_scenarios import LITERAL

@@ -16,12 +16,12 @@ from pytest import MonkeyPatch
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.events import advance, prefetch
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import make_state, place_buddies
 from pagealloc_model.base import jit
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from tests.allocator.event_sequence import digest, plain_digest, random_events, replay, start_state
+from tests.allocator.invariants import broken_invariants
 from tests.allocator.small_state import BLOCK, KERNEL, Pressed, bits_of, one_zone
 from tests.allocator.test_invariants import hostile
 

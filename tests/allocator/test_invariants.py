@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces, owners
 from pagealloc_model.allocator.state import State
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
+from tests.allocator.invariants import broken_invariants, broken_pieces, owners
 from tests.allocator.model_driver import state_like
 from tests.allocator.small_state import KERNEL, Pressed, bits_of, pressed_zone
 from tests.oracle import Oracle

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -46,7 +45,7 @@ def test_no_page_is_lost_or_in_two_places(number: int) -> None:
     assert done.broken == ()
     assert done.checks == 8
     claims = options.get("claims_blocks", True)
-    assert (set_words(done.state).sum(axis=(0, 1))[at.BLOCKS_CLAIMED] > 0) == claims
+    assert (done.state.owned_sets().sum(axis=(0, 1))[at.BLOCKS_CLAIMED] > 0) == claims
 
 
 def test_the_random_operations_do_everything() -> None:
@@ -54,7 +53,7 @@ def test_the_random_operations_do_everything() -> None:
     done = conserve(owning(fit_test="always"), operations=8000, chunk=2000, seed=5)
     assert done.broken == ()
     state = done.state
-    counts = set_words(state).sum(axis=(0, 1))
+    counts = state.owned_sets().sum(axis=(0, 1))
     phases = counts[at.SET_PHASES : at.BLOCKS_CLAIMED].reshape(at.PHASES, at.PHASE_STRIDE)
     assert (phases > 0).all()
     assert (counts[at.BLOCKS_CLAIMED : at.OWNED_SET_STRIDE] > 0).sum() == 9, "all but busy locks"

@@ -10,11 +10,11 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.vmscan import do_shrink_slab
 from pagealloc_model.base.jit import entry
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Policy
+from tests.allocator.invariants import broken_invariants
 from tests.allocator.small_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone
 
 SLAB = bits_of(pr.RECLAIMABLE, KERNEL | pr.GFP_FS)

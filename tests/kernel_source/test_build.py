@@ -21,7 +21,6 @@ from pytest import MonkeyPatch
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.cli import main
 from pagealloc_model.kernel_source import compiled_tree
@@ -32,6 +31,7 @@ from pagealloc_model.kernel_source.source_tree import SourceTree
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
+from tests.allocator.invariants import broken_invariants, broken_pieces
 from tests.allocator.small_state import Pressed, bits_of
 from tests.allocator.test_invariants import REQUESTS, hostile
 from tests.kernel_source import Patched, Sources

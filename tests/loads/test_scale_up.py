@@ -9,9 +9,9 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.loads import scale_up
+from tests.allocator.invariants import broken_invariants
 from tests.small_recordings import shipped_recording
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import (
@@ -17,6 +16,7 @@ from pagealloc_model.predicted.growth import (
 )
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.show.post import describe_recording, recording_text
+from tests.allocator.invariants import broken_invariants
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,

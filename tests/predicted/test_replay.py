@@ -9,7 +9,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.rules import recorded_rules
@@ -17,6 +16,7 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.start.image import start_state
+from tests.allocator.invariants import broken_invariants
 from tests.predicted.test_no_peeking import TABLES
 from tests.small_recordings import (
     AFTER_NS,

@@ -8,12 +8,12 @@ import pytest
 from pagealloc_model.notebooks.studies.others.policy_pairs import pressure_counters
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode, choose_reclaim
+from tests.allocator.invariants import broken_invariants, broken_pieces
 from tests.small_recordings import shipped_recording
 
 

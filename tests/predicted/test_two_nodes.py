@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine
@@ -17,6 +16,7 @@ from pagealloc_model.recording.recorded_machine import (
     with_topology,
 )
 from pagealloc_model.recording.recording import Recording, open_recording
+from tests.allocator.invariants import broken_invariants
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,
     NORMAL,

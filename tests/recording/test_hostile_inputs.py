@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.cli import main
+from tests.allocator.invariants import broken_invariants
 from tests.cli.test_main import run_pagealloc
 from tests.recording.hostile_inputs import HOSTILE_INPUTS, Hostile
 from tests.small_recordings import AFTER_NS, start_free, write_recording, write_snapshot

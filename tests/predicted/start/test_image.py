@@ -12,7 +12,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import StartImage, State, maximal_buddies
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.measured.measured import snapshot_tables
@@ -26,6 +25,7 @@ from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import Event
+from tests.allocator.invariants import broken_invariants
 from tests.small_recordings import (
     AFTER_NS,
     BEFORE_NS,

@@ -9,7 +9,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import LISTED, StartImage, install, make_state
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.numbers.values import States
@@ -23,6 +22,7 @@ from pagealloc_model.recording.machine import (
     min_free_kbytes_at_boot,
     synthetic_machine,
 )
+from tests.allocator.invariants import broken_invariants
 from tests.small_recordings import shipped_recording
 
 RULES = KernelRules.preset("6.12")

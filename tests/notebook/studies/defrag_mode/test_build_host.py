@@ -15,12 +15,12 @@ from pagealloc_model.notebooks.studies.defrag_mode.build_host import (
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import make_state, with_pressure
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import synthetic_machine
+from tests.allocator.invariants import broken_invariants
 
 RULES = KernelRules.preset("6.15")
 SMALL = BuildHost(

@@ -131,13 +131,6 @@ def _check_held(state: State, seen: np.ndarray) -> list[str]:
     return lines
 
 
-def set_words(state: State) -> np.ndarray:
-    """Return a view of all CPUs' parts, shape (zones, cpus, SET_STRIDE)."""
-    first = int(state.st[state.st[at.OWNERSHIP] + at.OWNED_SETS])
-    shape = (len(state.machine.zones), state.machine.nr_cpus, at.OWNED_SET_STRIDE)
-    return state.st[first : first + np.prod(shape)].reshape(shape)
-
-
 def owners(state: State) -> np.ndarray:
     """Return a view of who owns each pageblock, its CPU plus one or 0."""
     first = int(state.st[state.st[at.OWNERSHIP] + at.OWNERS])
@@ -171,7 +164,7 @@ def _check_ownership(state: State) -> list[str]:
     seen = np.zeros(count, np.int64)
     for zone, cpu in np.ndindex(len(state.machine.zones), state.machine.nr_cpus):
         recorded: list[int] = []
-        list_words = set_words(state)[zone, cpu, at.SET_RECORDED :]
+        list_words = state.owned_sets()[zone, cpu, at.SET_RECORDED :]
         block = int(list_words[at.HEAD])
         while block >= 0 and len(recorded) <= count:
             recorded.append(block)
