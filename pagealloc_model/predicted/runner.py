@@ -81,7 +81,7 @@ class Runner:
         self._progress, self._cancel = progress, cancel
         self._blocks = BlockCounter(carrier.state)
         self._sampled: dict[int, tuple[np.ndarray, ...]] = {}
-        self._log = Column(_AS_BYTES, directory)
+        self._log = Column(_AS_BYTES, directory, min(events, STEP_EVENTS))
 
     def take(self, events: np.ndarray, low: int, high: int, until_ns: int = -1) -> int:
         """Take `events[low:high]`, then what is due by `until_ns` if not -1; returns log rows."""
@@ -98,7 +98,9 @@ class Runner:
 
     def _keep(self, rows: np.ndarray) -> None:
         """Count and copy rows of the log, which are overwritten afterwards."""
-        rows = rows.view(_AS_BYTES)[self._is_counted(rows["time_ns"])]
+        counted = self._is_counted(rows["time_ns"])
+        rows = rows.view(_AS_BYTES)
+        rows = rows if counted.all() else rows[counted]
         if self._sizes is not None:
             self._sizes.add(rows.view(at.LOG))
         if self._keep_log:
