@@ -31,7 +31,7 @@ from pagealloc_model.recording.snapshot import (
     SNAPSHOT_FILES,
     Snapshot,
     dated_snapshots,
-    events_from,
+    events_after_snapshot,
     flags_at,
     start_snapshot,
 )
@@ -185,7 +185,7 @@ class Recording(Memo):
             return events_after_state(self.whole_trace, self.start_state)
         if self.begins_at is None:
             return self.whole_trace
-        return events_from(self.whole_trace, self.begins_at)
+        return events_after_snapshot(self.whole_trace, self.begins_at)
 
     @cached_property
     def states(self) -> tuple[DatedState, ...]:

@@ -20,7 +20,7 @@ from pagealloc_model.recording.proc import counts
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.side_tables import Window, events_between
+from pagealloc_model.recording.trace.side_tables import events_from
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 FOLIO_STATS_FILE = "hugepages_stats"
@@ -201,22 +201,15 @@ def start_snapshot(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | No
     return None
 
 
-def events_from(trace: Trace, start: Snapshot) -> Trace:
+def events_after_snapshot(trace: Trace, start: Snapshot) -> Trace:
     """The events from a snapshot on, with a note on those left out."""
-    left_out = int(np.searchsorted(trace.time_ns, start.time_ns))
-    window = Window(
-        begin_ns=start.time_ns,
-        end_ns=int(trace.time_ns[-1]) + 1,
-        from_start=False,
-        to_end=True,
-        events=len(trace) - left_out,
-    )
+    later, left_out = events_from(trace, start.time_ns)
     seconds = (start.time_ns - trace.demand_span_ns[0]) / 1e9
     note = (
         f"the first {seconds:.3f} s, {count_of(left_out, 'event')}, are left out: they turned the "
         "free lists over before the first snapshot, at which the recording begins"
     )
-    return replace(events_between(trace, window), notes=(*trace.notes, note))
+    return replace(later, notes=(*trace.notes, note))
 
 
 def flags_at(page_flags: np.ndarray, trace: Trace, start: Snapshot) -> np.ndarray:

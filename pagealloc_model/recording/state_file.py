@@ -159,11 +159,6 @@ class MachineState:
         """Order of a pageblock."""
         return int(self.about["pageblock_order"])
 
-    @property
-    def list_start(self) -> np.ndarray:
-        """Where each list begins in `listed_pfn`, int64."""
-        return np.cumsum(self.list_length) - self.list_length
-
     def lists(self, kind: int) -> np.ndarray:
         """Numbers of the lists of a kind."""
         return np.flatnonzero(self.list_kind == kind)

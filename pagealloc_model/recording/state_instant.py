@@ -12,7 +12,7 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.state_file import STATE_SUFFIX, MachineState, read_state
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Trace
-from pagealloc_model.recording.trace.side_tables import Window, events_between
+from pagealloc_model.recording.trace.side_tables import events_from
 
 STATE_DIRECTORY = "states"
 _FIVE_MINUTES_S = 300
@@ -103,16 +103,9 @@ def _uptime_ns(state: MachineState) -> int:
 
 def events_after_state(trace: Trace, dated: DatedState) -> Trace:
     """The events from a state's instant on, with a note on those left out."""
-    left_out = int(np.searchsorted(trace.time_ns, dated.time_ns))
-    window = Window(
-        begin_ns=dated.time_ns,
-        end_ns=int(trace.time_ns[-1]) + 1,
-        from_start=False,
-        to_end=True,
-        events=len(trace) - left_out,
-    )
+    later, left_out = events_from(trace, dated.time_ns)
     note = (
         f"the recording begins with the state in {dated.path.name}; "
         f"{count_of(left_out, 'event')} before it are left out"
     )
-    return replace(events_between(trace, window), notes=(*trace.notes, note))
+    return replace(later, notes=(*trace.notes, note))

@@ -204,15 +204,6 @@ def trend(rounds: pd.DataFrame) -> pd.Series:
     return share(rounds.groupby(by).tail(LAST), by) - first
 
 
-def predicted_points() -> list[float]:
-    """Points that mode 1 serves more, by seed, predicted from a recording of two rounds of mode 0.
-
-    Of native_defrag, where faults may not reclaim. The recording does not ship.
-    """
-    table = pd.read_csv(_folder("native_defrag") / "predicted.csv")
-    return table.loc[table["quantity"] == "served", "change"].to_list()
-
-
 def _folder(of: str) -> Path:
     return shipped_data("rounds of a real machine") / "experiments" / of
 

@@ -28,10 +28,9 @@ from pagealloc_model.guests.experiment import (
     ExperimentResult,
     each_pair_once,
     score_table,
-    slope_table,
 )
 from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
-from pagealloc_model.numbers.statistics import EFFECTS, WRONG
+from pagealloc_model.numbers.statistics import EFFECTS, WRONG, widths
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.tables import MARKS
 
@@ -46,6 +45,47 @@ RIGHT_SIZE = 0.8, 1.25
 """Slopes of measured on predicted changes that pass for the right size."""
 FEWEST = 8
 """Rows below which a quantity's slope is not counted."""
+
+
+def slope_table(changes: pd.DataFrame) -> pd.DataFrame:
+    """Size of measured changes by that of predicted ones, over all rows, effects or not.
+
+    A row is selected by nothing that was measured of it, so that 1 is the right size. Changes are
+    counted in half-widths of the measured change's 95 % interval, and the line goes through 0: what
+    is predicted not to change is held to not change. The slope's own interval allows for rows that
+    scatter unequally.
+
+    Args:
+        changes: of one mode of reclaim, as `changes_table` has them.
+
+    Returns:
+        metric, rows, slope, low and high, and hold: rows whose measured interval holds the
+        prediction. Metrics with fewer than two rows, or with no predicted change, have no slope.
+    """
+    changes = changes.reset_index(drop=True)
+    half = (changes["high"] - changes["low"]) / 2
+    known = changes[changes["predicted"].notna() & (half > 0)]
+    half = half[known.index]
+    rows = []
+    for metric, own in known.groupby("metric", sort=False):
+        predicted, measured = own["predicted"] / half[own.index], own["change"] / half[own.index]
+        square, slope, reach = float((predicted**2).sum()), float("nan"), float("nan")
+        if len(own) > 1 and square > 0:
+            slope = float((predicted * measured).sum()) / square
+            left = float((predicted**2 * (measured - slope * predicted) ** 2).sum())
+            variance = left / square**2 * len(own) / (len(own) - 1)
+            reach = widths(len(own) - 1) * variance**0.5
+        rows.append(
+            {
+                "metric": metric,
+                "rows": len(own),
+                "slope": slope,
+                "low": slope - reach,
+                "high": slope + reach,
+                "hold": int(own["inside"].sum()),
+            }
+        )
+    return pd.DataFrame(rows, columns=["metric", "rows", "slope", "low", "high", "hold"])
 
 
 def main(plan: str, directory: str) -> None:

@@ -277,6 +277,19 @@ class Window:
         return slice(first, last)
 
 
+def events_from(trace: Trace, begin_ns: int) -> tuple[Trace, int]:
+    """The events from a time on, and how many are left out."""
+    left_out = int(np.searchsorted(trace.time_ns, begin_ns))
+    window = Window(
+        begin_ns=begin_ns,
+        end_ns=int(trace.time_ns[-1]) + 1,
+        from_start=False,
+        to_end=True,
+        events=len(trace) - left_out,
+    )
+    return events_between(trace, window), left_out
+
+
 def events_between(trace: Trace, window: Window) -> Trace:
     """The part of a Trace that lies in a window.
 
