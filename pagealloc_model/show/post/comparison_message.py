@@ -32,6 +32,7 @@ from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.predicted.elastic_values import in_force
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
+from pagealloc_model.show.post.lock_rows import is_about_locks, load_words, lock_table, lock_words
 from pagealloc_model.show.post.message import Block, Fixed, Message, Words, command, sections_of
 from pagealloc_model.show.post.tables import repeated_table
 
@@ -245,9 +246,13 @@ def _one_screen(
         f"{_amount(in_measure(row, row.patch - row.base))}"
         for row in rows.loc[order].drop_duplicates("metric").head(MOST_NAMED).itertuples()
     ]
-    happens = f"For the recorded demand the model predicts {', '.join(named)}"
     setting = setting or first.footer().policy_difference
-    yield Words(text=" ".join([f"{setting}. {happens}.", *reclaim]))
+    happens = [f"{setting}.", f"For the recorded demand the model predicts {', '.join(named)}."]
+    if is_about_locks(changed):
+        yield Fixed(text=lock_table(first.base, first.patch))
+        yield Words(text=f"{load_words(recordings[0])} {lock_words(first.base)}".strip())
+        happens = happens[:1]
+    yield Words(text=" ".join([*happens, *reclaim]))
     yield Fixed(text=_believed_table(shown, _measured(whole)))
     metrics = set(shown["metric"]) & set(OVER_TIME)
     for chart in _most_changed((first.base, first.patch), metrics, glyphs):

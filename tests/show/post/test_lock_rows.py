@@ -1,0 +1,64 @@
+"""The first table of a lock study: its numbers are the model's, its words the recording's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.show.post.lock_rows import (
+    freed_elsewhere,
+    is_about_locks,
+    load_words,
+    lock_table,
+)
+
+
+@pytest.fixture(scope="module")
+def xfree(shipped: Callable[[str], Path]) -> pm.Recording:
+    return pm.open(shipped("xfree"))
+
+
+def test_frees_on_another_cpu_are_counted_page_by_page(xfree: pm.Recording) -> None:
+    trace = xfree.trace
+    cpu_of: dict[int, int] = {}
+    moved = []
+    for event, pfn, cpu in zip(
+        trace.event.tolist(), trace.pfn.tolist(), trace.cpu.tolist(), strict=True
+    ):
+        if event == Event.ALLOC:
+            cpu_of[pfn] = cpu
+        elif event == Event.FREE and pfn in cpu_of:
+            moved.append(cpu_of.pop(pfn) != cpu)
+    assert freed_elsewhere(xfree) == pytest.approx(np.mean(moved))
+
+
+def test_the_words_say_what_the_load_is(xfree: pm.Recording) -> None:
+    words = load_words(xfree)
+    assert words.startswith("The load (`xfree 4 100`) has ")
+    assert "by xfree (99 %)" in words and "98.8 % are freed on another CPU" in words
+
+
+def test_holds_are_those_of_all_paths(xfree: pm.Recording) -> None:
+    base, patch = (
+        pm.replay(xfree, policy) for policy in (None, pm.Policy(pageblock_ownership="pcp_buddy"))
+    )
+    rows = {
+        line[:30].strip(): re.split(r"\s{2,}", line[30:].strip())
+        for line in lock_table(base, patch).splitlines()[2:]
+    }
+    holds = [len(side.lock_times().acquisitions) for side in (base, patch)]
+    shown = [int(cell.split()[0].replace(",", "")) for cell in rows["zone->lock: holds"]]
+    assert shown == holds
+    failed = patch.lock_times().trylocks[["frees", "allocations"]].sum().sum()
+    assert rows["pcp->lock: failed trylocks"][1].split()[0] == f"{failed:.0f}"
+
+
+def test_only_changes_of_who_holds_a_lock_have_it() -> None:
+    assert is_about_locks(["pcp_free_batched"]) and is_about_locks(["ownership.remote_free"])
+    assert not is_about_locks(["pcp_batch", "highatomic_gate_order"])
