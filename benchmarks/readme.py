@@ -246,6 +246,7 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "choices": lambda full: choice_lines(_paths(full)),
     "defrag-pair": lambda full: table_lines(defrag.recordings(str(full))),
     "locks-short": locks.short_lines,
+    "locks-fastpath": lambda _: table_lines(locks.fastpath()),
     "locks": locks.lines,
     "pressure-factors": factor_lines,
     "pressed": lambda full: table_lines(pressed.table([str(full / name) for name in PRESSED])),

@@ -74,7 +74,7 @@ def test_model_and_oracle_agree(kind: str) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=100, phases=(Phase.generate,))  # to shrink a scenario takes minutes
+@settings(max_examples=40, phases=(Phase.generate,))  # to shrink a scenario takes minutes
 @given(st.sampled_from(list(LITERAL)), NUMBERS)
 def test_model_and_oracle_agree_for_long(kind: str, number: int) -> None:
     assert_agreement(random_of_kind(kind, number, steps=1000))

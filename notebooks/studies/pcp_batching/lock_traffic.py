@@ -1,12 +1,13 @@
 """Lock traffic: predicted against recorded, across policies, scaled up, and in an avalanche.
 
 Usage: python notebooks/studies/pcp_batching/lock_traffic.py
-       [sites | pairs | scale | avalanche | amplifier ...]
+       [sites | fastpath | pairs | scale | avalanche | amplifier ...]
 
-`sites`: acquisitions and contended ones of kbuild and xfree. `pairs`: drains of one guest
-recording predicted from the other, made under the other setting of pcp_free_batched. `scale`: the
-guest recordings' four CPUs from two of them. `avalanche`: 316 CPUs and 1 TiB, all processes exit.
-`amplifier`: the same while a CPU drains everybody's lists.
+`sites`: acquisitions and contended ones of kbuild and xfree. `fastpath`: atomic requests by the
+rule of 7.3, of network traffic and of a guest. `pairs`: drains of one guest recording predicted
+from the other, made under the other setting of pcp_free_batched. `scale`: the guest recordings'
+four CPUs from two of them. `avalanche`: 316 CPUs and 1 TiB, all processes exit. `amplifier`: the
+same while a CPU drains everybody's lists.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -27,6 +28,7 @@ from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.numbers.statistics import relative
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.recording.recorded_machine import effective_policy
+from pagealloc_model.recording.trace.columns import Event
 
 SPREAD = pm.locks.SPREAD
 
@@ -60,6 +62,35 @@ def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
     measured = pd.to_numeric(frame["measured"], errors="coerce")
     error = pd.to_numeric(frame["predicted"]) / measured.where(measured > 0) - 1
     return frame.assign(error=error)
+
+
+def fastpath(paths: Sequence[str] = ("jumbo_frames", "highatomic_stock")) -> pd.DataFrame:
+    """Holds of zone->lock by the rule up to 7.2 and by that of 7.3 (S2.5)."""
+    rows = []
+    for path in paths:
+        recording = pm.open(path)
+        sides = [
+            pm.replay(recording, pm.Policy(highatomic_fastpath=is_new), rules="7.3")
+            for is_new in (False, True)
+        ]
+        counts = [side.lock_times().acquisitions["site"].value_counts() for side in sides]
+        for what in ("refill", "buddy_alloc", "all"):
+            old, new = (
+                float(count.sum() if what == "all" else count.get(what, 0)) for count in counts
+            )
+            rows.append(
+                (recording.name, _atomic_requests(recording), what, old, new, relative(new, old))
+            )
+    columns = ["recording", "atomic requests", "holds", "up to 7.2", "7.3", "change"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _atomic_requests(recording: pm.Recording) -> int:
+    """Of an order above 0, with __GFP_HIGH, that may not reclaim directly."""
+    trace, bits = recording.trace, recording.trace.gfp_bits
+    high, direct = bits["__GFP_HIGH"], bits["__GFP_DIRECT_RECLAIM"]
+    is_asked = (trace.event == Event.ALLOC) & (trace.order > 0)
+    return int(np.count_nonzero(is_asked & (trace.gfp & (high | direct) == high)))
 
 
 def pairs(unbatched: str = "unbatched72", batched: str = "batched72") -> pd.DataFrame:
@@ -275,6 +306,7 @@ def lines(directory: Path) -> Iterator[str]:
 
 PARTS: dict[str, Callable[[], pd.DataFrame]] = {
     "sites": sites,
+    "fastpath": fastpath,
     "pairs": pairs,
     "scale": scale,
     "avalanche": avalanche,
