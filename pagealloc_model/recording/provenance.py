@@ -18,7 +18,12 @@ from pagealloc_model.recording.proc.pages import BUDDY
 from pagealloc_model.recording.recording import Recording, most_words
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
-from pagealloc_model.recording.trace.perf_arguments import SCOPES, WHOLE, recorded_scope
+from pagealloc_model.recording.trace.perf_arguments import (
+    SCOPES,
+    WHOLE,
+    WITHOUT_PERF,
+    recorded_scope,
+)
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
@@ -90,8 +95,9 @@ _ONLY_GROW = re.compile(
 )
 _OF_ONE_RUN = "take snapshots and events in one run, as pagealloc record does"
 _AFTER_BOOT = "wait until deferred initialisation is over, then record"
-_ENOUGH = 100
-"""Events of a kind from which on it tells that none of them is of order 0, or of most CPUs."""
+_ENOUGH, _ENOUGH_FOR_TYPES = 100, 5000
+_ORDERS = 64
+"""Events of a kind from which on it tells that none is of an order, of most CPUs, or of a type."""
 _KERNEL_THREAD = re.compile(
     r"^(swapper|kworker|ksoftirqd|rcu_|kswapd|kcompactd|migration|khugepaged)"
 )
@@ -208,11 +214,14 @@ def _scope(recording: Recording) -> _Found:
     level, line = USABLE, ""
     scope = recorded_scope(words, _nr_cpus(recording)) or trace.scope
     if scope in SCOPES:
-        level, line = USABLE if scope == WHOLE else REFUSED, f"{scope}, by perf's arguments"
-    if level == USABLE and (missing := _missing_orders(trace)):
+        level = {WHOLE: USABLE, WITHOUT_PERF: DOUBT}.get(scope, REFUSED)
+        line = f"{scope}, by perf's arguments"
+    if level != REFUSED and (missing := _missing_orders(trace)):
         level, line = REFUSED, missing
     if not line:
         level, line = _scope_by_events(recording)
+    if level == USABLE and (missing := _missing_type(trace)):
+        level, line = DOUBT, missing
     todo = "" if level == USABLE else "record with perf record -a, or with pagealloc record"
     return level, line, todo
 
@@ -223,16 +232,39 @@ def _nr_cpus(recording: Recording) -> int:
 
 
 def _missing_orders(trace: Trace) -> str:
-    """Why events were left out by their order: every machine allocates and frees single pages."""
-    for event, name in ((Event.ALLOC, "allocation"), (Event.FREE, "free")):
-        count = single = 0
-        for part in parts(len(trace)):
-            chosen = trace.event[part] == event
-            count += int(chosen.sum())
-            single += int((chosen & (trace.order[part] == 0)).sum())
-        if count >= _ENOUGH and not single:
-            return f"a part of the events: none of {count_of(count, name)} is of order 0"
+    """Why events were left out by their order.
+
+    Every machine allocates and frees single pages, and what leaves the free lists one by one
+    (mm_page_alloc_zone_locked) is for allocations of its order.
+    """
+    names = {Event.ALLOC: "allocation", Event.FREE: "free", Event.ZONE_LOCKED: "removal"}
+    counts = {event: np.zeros(_ORDERS, np.int64) for event in names}
+    for part in parts(len(trace)):
+        for event, count in counts.items():
+            order = trace.order[part][trace.event[part] == event]
+            count += np.bincount(np.clip(order, 0, _ORDERS - 1), minlength=_ORDERS)
+    for event in (Event.ALLOC, Event.FREE):
+        count = int(counts[event].sum())
+        if count >= _ENOUGH and not counts[event][0]:
+            return f"a part of the events: none of {count_of(count, names[event])} is of order 0"
+    removed = (counts[Event.ZONE_LOCKED] >= _ENOUGH) & (counts[Event.ALLOC] == 0)
+    for order in np.flatnonzero(removed[: _MAX_ORDER + 1]).tolist():
+        count = count_of(int(counts[Event.ZONE_LOCKED][order]), names[Event.ZONE_LOCKED])
+        return f"a part of the events: {count} of order {order}, and no allocation of it"
     return ""
+
+
+def _missing_type(trace: Trace) -> str:
+    """Which type no allocation is of, "" if kernel and user memory are both there."""
+    counts = np.zeros(2, np.int64)
+    for part in parts(len(trace)):
+        wanted = (trace.event[part] == Event.ALLOC) & (trace.migratetype[part] >= 0)
+        migratetype = trace.migratetype[part][wanted]
+        counts += [int((migratetype != 1).sum()), int((migratetype == 1).sum())]
+    if counts.sum() < _ENOUGH_FOR_TYPES or counts.all():
+        return ""
+    name = "for user memory (Movable)" if counts[0] else "for the kernel's memory (Unmovable)"
+    return f"none of {counts.sum():,} allocations is {name}: perhaps they were left out"
 
 
 def _scope_by_events(recording: Recording) -> tuple[str, str]:

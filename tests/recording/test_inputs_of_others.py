@@ -72,6 +72,14 @@ ALL_ORDERS = [(place % 3, place % 2 * 77) for place in range(1200)]
             "perf record -a -e kmem:mm_page_alloc --filter order>=3",
             "refused: a part of the events (--filter), by perf's arguments",
         ),
+        (
+            "perf record -a --exclude-perf -e kmem:*",
+            "usable with doubt: all tasks but perf itself (--exclude-perf), by perf's arguments",
+        ),
+        (
+            "perf record -a --overwrite -e kmem:*",
+            "refused: the last events of each CPU (--overwrite), by perf's arguments",
+        ),
         ("perf", "usable: all tasks: threads of the kernel have events too"),
     ],
 )
@@ -88,6 +96,47 @@ def test_orders_that_are_missing_contradict_a_whole_recording(tmp_path: Path) ->
     path = recorded(tmp_path / "perf.data", "perf", events)
     found = "refused: a part of the events: none of 200 allocations is of order 0"
     assert recorded_check(path) == found
+
+
+def text(path: Path, lines: list[tuple[str, int, int]], header: str = "") -> Path:
+    """Text of perf script: events by name, order and migratetype."""
+    said = [
+        f"swapper     0 [{place % 2:03d}] {1 + place / 1e6:.9f}: kmem:{name}: page=0x1 "
+        f"pfn=0x{place + 1:x} order={order}"
+        + ("" if name == "mm_page_free" else f" migratetype={migratetype}")
+        + (" gfp_flags=GFP_KERNEL" if name == "mm_page_alloc" else "")
+        + (" percpu_refill=0" if name == "mm_page_alloc_zone_locked" else "")
+        for place, (name, order, migratetype) in enumerate(lines)
+    ]
+    path.write_text(f"{header}" + "\n".join(said) + "\n")
+    return path
+
+
+def test_a_header_in_text_says_what_was_recorded(tmp_path: Path) -> None:
+    events = [("mm_page_alloc", 0, place % 2) for place in range(300)]
+    header = "# nrcpus online : 2\n# cmdline : /usr/bin/perf record -e kmem:* {}-- make \n"
+    for words, found in (
+        ("-a ", "usable: all tasks of all CPUs"),
+        ("-C 1 ", "refused: some CPUs"),
+        ("-a --filter order >= 3 ", "refused: a part of the events (--filter)"),
+        ("", "refused: single tasks"),
+    ):
+        path = text(tmp_path / "trace.txt", events, header.format(words))
+        assert recorded_check(path) == f"{found}, by perf's arguments"
+
+
+def test_removals_without_allocations_of_their_order_contradict(tmp_path: Path) -> None:
+    lines = [("mm_page_alloc", 0, 0), ("mm_page_alloc_zone_locked", 3, 0)] * 150
+    assert recorded_check(text(tmp_path / "trace.txt", lines)) == (
+        "refused: a part of the events: 150 removals of order 3, and no allocation of it"
+    )
+
+
+@pytest.mark.parametrize(("migratetype", "name"), [(0, "user memory"), (1, "the kernel's memory")])
+def test_types_that_are_missing_are_doubted(tmp_path: Path, migratetype: int, name: str) -> None:
+    lines = [("mm_page_alloc", 0, migratetype)] * 6000
+    found = recorded_check(text(tmp_path / "trace.txt", lines))
+    assert found.startswith(f"usable with doubt: none of 6,000 allocations is for {name} (")
 
 
 def test_cpus_without_events_are_doubted(tmp_path: Path) -> None:

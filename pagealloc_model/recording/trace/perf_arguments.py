@@ -9,9 +9,13 @@ WHOLE = "all tasks of all CPUs"
 TASKS = "single tasks"
 SOME_CPUS = "some CPUs"
 FILTERED = "a part of the events (--filter)"
-SCOPES = (WHOLE, TASKS, SOME_CPUS, FILTERED)
+WITHOUT_PERF = "all tasks but perf itself (--exclude-perf)"
+LAST_EVENTS = "the last events of each CPU (--overwrite)"
+NOT_THE_KERNEL = "events of user mode (--all-user)"
+SCOPES = (WHOLE, TASKS, SOME_CPUS, FILTERED, WITHOUT_PERF, LAST_EVENTS, NOT_THE_KERNEL)
 
 _ALWAYS_RECORDED = ("kmem:mm_page_alloc", "kmem:mm_page_free", "kmem:mm_page_free_batched")
+_MOST_CPUS = 8192
 _FLAGS = "aAgvqnsdTPWiNBbRfS"
 """Short options of perf record that take no argument, and may stand together in one word."""
 _VALUES = "eocFmCptuGDjkMrx"
@@ -19,16 +23,20 @@ _VALUES = "eocFmCptuGDjkMrx"
 _LONG_VALUES = {
     *("--event", "--output", "--count", "--freq", "--mmap-pages", "--cpu", "--pid", "--tid"),
     *("--uid", "--cgroup", "--filter", "--delay", "--clockid", "--realtime", "--call-graph"),
-    *("--branch-filter", "--max-size", "--num-thread-synthesize", "--vmlinux"),
-    *(
-        "--proc-map-timeout",
-        "--control",
-        "--affinity",
-        "--mmap-flush",
-        "--comp-level",
-        "--switch-output-event",
-    ),
+    *("--branch-filter", "--max-size", "--num-thread-synthesize", "--vmlinux", "--control"),
+    *("--proc-map-timeout", "--affinity", "--mmap-flush", "--comp-level", "--clang-path"),
+    *("--switch-output-event", "--switch-max-files", "--clang-opt", "--synth", "--setup-filter"),
 }
+"""Long options whose argument may be the next word."""
+_LONG_READ = ("--all-cpus", "--exclude-perf", "--overwrite", "--all-user")
+_LONG_ALIKE = (
+    "--all-kernel",
+    "--all-cgroups",
+    "--exclude-hv",
+    "--switch-output",
+    "--switch-events",
+)
+"""Others that begin as those do: perf takes a name's beginning for the name if one alone fits."""
 _SHORT_OF = {
     "--event": "e",
     "--cpu": "C",
@@ -56,11 +64,9 @@ def recorded_scope(words: Sequence[str], nr_cpus: int = 0) -> str:
     place = words.index("record") + 1
     of_tool = any(not word.startswith("-") for word in words[1 : place - 1])
     seen = {"a"} if of_tool else set()
-    filtered, events, cpus, has_command = False, "", "", False
+    filtered, events, cpus = False, "", ""
     for option, value in _options(words[place:]):
-        if option == "":
-            has_command = True
-        elif option == "--filter":
+        if option == "--filter":
             filtered = filtered or _has_main_event(events)
         elif option == "e":
             events = value
@@ -71,9 +77,37 @@ def recorded_scope(words: Sequence[str], nr_cpus: int = 0) -> str:
         return TASKS
     if "C" in seen and not (nr_cpus and _count(cpus) >= nr_cpus):
         return SOME_CPUS
-    if has_command and not seen & {"a", "C"}:
+    if "" in seen and not seen & {"a", "C"}:
         return TASKS
-    return FILTERED if filtered else WHOLE
+    if filtered:
+        return FILTERED
+    partial = {
+        "--all-user": NOT_THE_KERNEL,
+        "--overwrite": LAST_EVENTS,
+        "--exclude-perf": WITHOUT_PERF,
+    }
+    return next((scope for option, scope in partial.items() if option in seen), WHOLE)
+
+
+def header_words(line: str) -> list[str]:
+    """Words of the command line that `perf script --header` prints, which has no quotes.
+
+    A filter's expression goes on to the next option.
+    """
+    words: list[str] = []
+    in_filter = goes_on = False
+    for word in line.split():
+        if word.startswith("-"):
+            name, equals, _ = word.partition("=")
+            in_filter = _whole_name(name) == "--filter"
+            goes_on = in_filter and bool(equals)
+            words.append(word)
+        elif goes_on:
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+            goes_on = in_filter
+    return words
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -86,6 +120,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             return
         if word.startswith("--"):
             name, equals, value = word.partition("=")
+            name = _whole_name(name)
             if not equals and name in _LONG_VALUES:
                 value = next(left, "")
             yield _SHORT_OF.get(name, name), value
@@ -94,6 +129,13 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         else:
             yield "", ""
             return
+
+
+def _whole_name(name: str) -> str:
+    """The long option that a word, which may be cut short, stands for."""
+    known = {*_LONG_VALUES, *_LONG_READ, *_LONG_ALIKE}
+    fitting = [each for each in known if each.startswith(name)]
+    return fitting[0] if len(fitting) == 1 and name not in known else name
 
 
 def _cluster(letters: str, left: Iterator[str]) -> Iterator[tuple[str, str]]:
@@ -110,16 +152,17 @@ def _cluster(letters: str, left: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 
 def _has_main_event(events: str) -> bool:
-    """Whether a list of events has one that every replay needs."""
+    """Whether a list of events has one that every replay needs; modifiers may follow a name."""
     names = [name.strip("'\"{} ").split("/")[0] for name in events.split(",")]
+    names = [":".join(name.split(":")[:2]) for name in names]
     return any(fnmatchcase(main, name) for main in _ALWAYS_RECORDED for name in names if name)
 
 
 def _count(cpus: str) -> int:
     """CPUs in a list such as 0-2,5."""
-    count = 0
+    known: set[int] = set()
     for part in cpus.split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last.isdigit() or not last):
-            count += int(last or first) - int(first) + 1
-    return count
+            known.update(range(int(first), min(int(last or first), _MOST_CPUS) + 1))
+    return len(known)

@@ -19,6 +19,7 @@ from pagealloc_model.base.text import LONGEST_TEXT, as_name, count_of, unescaped
 from pagealloc_model.recording.trace import columns as trace_columns
 from pagealloc_model.recording.trace.formats import gfp_word, stable_gfp_bits
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
+from pagealloc_model.recording.trace.perf_arguments import header_words, recorded_scope
 from pagealloc_model.recording.trace.side_tables import KEY_COLUMNS, column_name, preceding_rows
 
 _FIELD = re.compile(r"\b(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
@@ -123,6 +124,7 @@ _THREAD = re.compile(
 _CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
 _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
+_COMMAND_LINE = re.compile(r"^# cmdline : (.{1,4000})")
 _PERF_SCRIPT_FIELD = re.compile(r"\b(\w+)=(\S*)")
 MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
 ABSENT = {"order": 0, "gfp": 0}
@@ -179,6 +181,7 @@ class ScriptReader:
         self.losses: list[tuple[int, int, int]] = []
         self._passed_over = self._strange = self._first_strange = 0
         self._notes: tuple[str, ...] = ()
+        self._command_line: list[str] = []
         self._heads: dict[str, tuple[int, int]] = {}
         self._gfp: dict[str, int] = {}
         self._dropped: set[str] = set()
@@ -223,6 +226,8 @@ class ScriptReader:
             self.release = unescaped(release[1])
         elif nr_cpus := _NR_CPUS.match(line):
             self.nr_cpus = int(nr_cpus[1])
+        elif command_line := _COMMAND_LINE.match(line):
+            self._command_line = header_words(command_line[1])
         elif line.strip() and not line.startswith("#") and not _CALL_CHAIN.match(line):
             if _OUR_EVENT.search(line):
                 raise self._lacks("has no time", "time")
@@ -330,6 +335,7 @@ class ScriptReader:
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
+            scope=recorded_scope(self._command_line, self.nr_cpus),
             notes=(*self._notes, *self._passed_over_words()),
         )
 
