@@ -77,14 +77,16 @@ _KEPT_FIELDS = frozenset(
     )
 )
 _CLOCKS = ("monotonic", "perf", "monotonic_raw", "boottime", "realtime", "tai", "global", "local")
-_KTHREADD, _KTHREADD_NAME = 2, "kthreadd"
 _KEPT_NAMES = re.compile(
-    r"swapper(/\d+)?|kswapd\d+|kcompactd\d+|khugepaged|ksoftirqd/\d+|kworker/[uR]?\d+:\d+H?"
-    r"|migration/\d+|rcu_\w{1,8}|rcuo[a-z]/\d+|rcuc/\d+|cpuhp/\d+|kthreadd|perf|perf-exec"
+    r"swapper(/\d+)?|kswapd\d+|kcompactd\d+|khugepaged|ksoftirqd/\d+|oom_reaper|ksmd|writeback"
+    r"|rcu_(bh|sched|preempt|(par_)?gp|exp_par_gp_|exp_gp_kthr|tasks_(kthre|rude_|trace))"
+    r"|rcuo[a-z]/\d+|rcuc/\d+|migration/\d+|cpuhp/\d+|kthreadd|kauditd|kdevtmpfs|khungtaskd|watchdogd|perf|perf-exec"
     r"|pagealloc|make|ninja|cc1|cc1plus|gcc|g\+\+|cc|clang|as|ar|ld|collect2|fixdep|sh|bash|dash"
     r"|sleep|timeout|rm|cp|mv|ls|cat|find|xargs|tar|gzip|zstd|dd|python[0-9.]*"
     r"|stress-ng(-(vm|fork|malloc|mmap|hdd|cpu|iomix|bigheap|pagemove))?|fio|sysbench"
 )
+_KEPT_BEGINNINGS = re.compile(r"kworker/(R|u?\d+:\d+H?)(?![^-])|jbd2/")
+"""Of kernel threads whose names go on with a work queue's or a device's, which is left out."""
 
 _MARKERS = tuple(2**64 - number for number in (32, 128, 512, 2048, 2176, 2560))
 """PERF_CONTEXT_*, between the parts of a call chain (include/uapi/linux/perf_event.h)."""
@@ -186,24 +188,20 @@ _TYPES = frozenset(
 
 
 def _renamed(names: ThreadNames, keep_names: Collection[str]) -> ThreadNames:
-    """Command names replaced in the order in which they come, those of kernel threads kept."""
-    # In a container thread 2 is a program, and 0 stands for every task outside of it.
-    of_kthreadd = set(names.name[(names.tid == _KTHREADD) & (names.parent == NAMED)].tolist())
-    is_host = of_kthreadd == {_KTHREADD_NAME}
-    kernel_threads = {_KTHREADD} if is_host else set()
+    """Command names replaced in the order in which they come, but for those on the lists.
+
+    That kthreadd is a thread's parent tells nothing: so it is of programs that the kernel starts.
+    """
     new_names: dict[str, str] = {}
     texts = names.name.copy()
     for index in np.argsort(names.time_ns, kind="stable").tolist():
-        thread, parent = int(names.tid[index]), int(names.parent[index])
-        if parent != NAMED:
-            # A number is used again: what was a kernel thread may be a program later.
-            is_kernel = is_host and parent == _KTHREADD
-            (kernel_threads.add if is_kernel else kernel_threads.discard)(thread)
-            continue
         text = texts[index]
-        if thread in kernel_threads or text in keep_names or _KEPT_NAMES.fullmatch(text):
+        if names.parent[index] != NAMED or text in keep_names or _KEPT_NAMES.fullmatch(text):
             continue
-        texts[index] = new_names.setdefault(text, f"t{len(new_names) + 1}")
+        if beginning := _KEPT_BEGINNINGS.match(text):
+            texts[index] = beginning[0]
+        else:
+            texts[index] = new_names.setdefault(text, f"t{len(new_names) + 1}")
     return replace(names, name=texts)
 
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from pagealloc_model.recording.anonymise import _is_kernel_line, anonymise_snapshot
+from pagealloc_model.recording.anonymise import _is_kernel_line, _renamed, anonymise_snapshot
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE, Snapshot
+from pagealloc_model.recording.trace.columns import NAMED, ThreadNames
 from pagealloc_model.recording.trace.perf_file import SampleType
 from pagealloc_model.recording.trim import TrimResult, trim_recording
 from tests import synthetic_perf_data as perf
@@ -176,9 +177,11 @@ def test_what_carries_a_conclusion_is_kept(recording: Path, trimmed: TrimResult)
     assert after.kpageflags.tolist() == [WORD & (1 << 28) - 1, 1 << 10]
 
 
-@pytest.mark.parametrize("second", ["topsecret_shell", "kthreadd_topsecret", None])
-def test_in_a_container_no_name_is_of_a_kernel_thread(tmp_path: Path, second: str | None) -> None:
-    """Thread 2 is a program there, whose children are programs, and 0 is any task outside."""
+@pytest.mark.parametrize("second", ["topsecret_shell", "kthreadd_topsecret", "kthreadd", None])
+def test_a_name_is_not_kept_for_its_parent(tmp_path: Path, second: str | None) -> None:
+    """Thread 2 is any program in a container, where 0 is any task outside; the kernel's kthreadd is
+    the parent also of programs that the kernel starts.
+    """
     attr = perf.attr_of(ALLOC, [1])
     records = [
         *([perf.comm_record(attr, 2, second)] if second else []),
@@ -193,7 +196,29 @@ def test_in_a_container_no_name_is_of_a_kernel_thread(tmp_path: Path, second: st
     perf.write(source / "perf.data", [attr], records, [ALLOC])
     trimmed = trim_recording(source, tmp_path / "out", anonymise=True)
     names = {*open_recording(trimmed.path).whole_trace.comms.values()}
-    assert names and all(re.fullmatch(r"t\d+|swapper", name) for name in names), names
+    assert names and all(re.fullmatch(r"t\d+|swapper|kthreadd", name) for name in names), names
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("kworker/0:1H-tops", "kworker/0:1H"),
+        ("kworker/u8:3-tops", "kworker/u8:3"),
+        ("kworker/R-topse", "kworker/R"),
+        ("kworker/u8:3", "kworker/u8:3"),
+        ("jbd2/topsecret-8", "jbd2/"),
+        ("kworker/topsecret", "t1"),
+        ("kworker/0:1topsecret", "t1"),
+        ("rcu_tasks_trace", "rcu_tasks_trace"),
+        ("rcu_exp_gp_kthr", "rcu_exp_gp_kthr"),
+        ("rcu_preempt", "rcu_preempt"),
+        ("rcu_topsecret", "t1"),
+        ("irq/24-topsecret", "t1"),
+    ],
+)
+def test_of_a_kernel_thread_what_its_name_begins_with_is_kept(name: str, kept: str) -> None:
+    names = ThreadNames.of([(0, 9, 2, ""), (0, 9, NAMED, name)])
+    assert _renamed(names, ()).name.tolist() == ["", kept]
 
 
 def test_a_line_of_words_of_the_kernel_is_read_once() -> None:
