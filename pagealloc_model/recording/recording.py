@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import RecordingError, known_names
-from pagealloc_model.base.files import given, is_given, json_of, text_of
+from pagealloc_model.base.files import given, is_given, json_of, text_of, written_whole
 from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.base.text import LONGEST_TEXT, as_name, as_word, count_of
@@ -534,8 +534,9 @@ def snapshots_of(recording: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
-    """Write a recording's meta.json."""
-    (directory / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+    """Write a recording's meta.json; one that is there stays if this fails."""
+    with written_whole(directory / META_FILE) as partial:
+        partial.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
 
 
 _KINDS_OF_VALUES: tuple[tuple[tuple[str, ...], Any, str], ...] = (

@@ -179,9 +179,7 @@ def test_what_carries_a_conclusion_is_kept(recording: Path, trimmed: TrimResult)
 
 @pytest.mark.parametrize("second", ["topsecret_shell", "kthreadd_topsecret", "kthreadd", None])
 def test_a_name_is_not_kept_for_its_parent(tmp_path: Path, second: str | None) -> None:
-    """Thread 2 is any program in a container, where 0 is any task outside; the kernel's kthreadd is
-    the parent also of programs that the kernel starts.
-    """
+    """Thread 2 may be any program in a container, and is the parent of what the kernel starts."""
     attr = perf.attr_of(ALLOC, [1])
     records = [
         *([perf.comm_record(attr, 2, second)] if second else []),

@@ -250,17 +250,19 @@ def _trial(host: Host, buffer_bytes: int = 1 << 20) -> Check:
     """Record two events for an instant: only perf itself knows whether it may."""
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "perf.data"
-        arguments = perf.record_arguments(perf.find_perf(), str(output), buffer_bytes)
+        arguments = perf.record_arguments(perf.find_perf(), buffer_bytes)
         try:
-            tried = subprocess.run(
-                [*arguments, *perf.event_arguments(perf.ESSENTIAL_EVENTS, host), "--", "true"],
-                env=clean_environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_TRIAL_TIMEOUT_S,
-            )
+            with output.open("wb") as written:
+                tried = subprocess.run(
+                    [*arguments, *perf.event_arguments(perf.ESSENTIAL_EVENTS, host), "--", "true"],
+                    env=clean_environment(),
+                    stdout=written,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    check=False,
+                    timeout=_TRIAL_TIMEOUT_S,
+                )
         except subprocess.TimeoutExpired:
             state = f"perf record took over {_TRIAL_TIMEOUT_S} s"
             return _blocked("recording", state, "try the same perf record by hand")

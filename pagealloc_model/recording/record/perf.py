@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.base.files import new_file
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
@@ -69,12 +70,9 @@ def explain_failure(log: str, code: int, seen: str = "") -> str:
 
 
 def why_unusable(event_file: Path) -> str:
-    """The reason why a perf.data cannot be read, "" if it can.
-
-    Only when perf closes its file does the header say how long the data are.
-    """
+    """The reason why a perf.data cannot be read, "" if it can."""
     try:
-        return "" if open_perf_file(event_file).records.size else "was not closed by perf"
+        return "" if open_perf_file(event_file).records.size else "has no events"
     except RecordingError as error:
         return error.what
 
@@ -88,14 +86,14 @@ _LIBC = ctypes.CDLL(None)
 
 
 class PerfProcess:
-    """Perf in a process group of its own, so that Ctrl-C reaches only us.
+    """Perf in a process group of its own, so that Ctrl-C reaches only us; it writes to a new file.
 
-    It ends by itself, with a whole perf.data, if we are killed. With the right to, it runs at
+    It ends by itself, having emptied its buffers, if we are killed. With the right to, it runs at
     real-time priority, so that a busy machine does not keep it from emptying the buffers.
     """
 
     def __init__(
-        self, arguments: Iterable[str], events: Iterable[str], log: Path, host: Host
+        self, arguments: Iterable[str], events: Iterable[str], output: Path, log: Path, host: Host
     ) -> None:
         def prepare() -> None:
             """In the new process: end with our own, allow a file for each event on each CPU."""
@@ -108,14 +106,14 @@ class PerfProcess:
         self._answers, answers = os.pipe()
         control = ("-D", "-1", "--control", f"fd:{orders},{answers}")
         self.arguments = [*arguments, *control, *events]
-        with log.open("wb") as stderr:
+        with new_file(output.parent, output.name) as stdout, log.open("wb") as stderr:
             self._process = subprocess.Popen(
                 self.arguments,
                 stdin=subprocess.DEVNULL,
-                stdout=stderr,
+                stdout=stdout,
                 stderr=stderr,
                 # Perf has our ends, too: a pipe that is closed with us would end it (6.1) before
-                # it has closed its file.
+                # it has emptied its buffers.
                 pass_fds=(orders, answers, self._orders, self._answers),
                 env=clean_environment(),
                 process_group=0,
@@ -320,10 +318,14 @@ def default_buffer(host: Host) -> int:
     return size
 
 
-def record_arguments(tool: PerfTool, output: str, buffer_bytes: int) -> list[str]:
-    """The command line of a recording of all CPUs, but for its events."""
+def record_arguments(tool: PerfTool, buffer_bytes: int) -> list[str]:
+    """The command line of a recording of all CPUs, but for its events.
+
+    It is written as through a pipe: what perf wrote until it was killed, or until the disk was
+    full, can be read, which in a file's own layout needs its end.
+    """
     arguments = [tool.path, "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", size_text(buffer_bytes)]
-    return [*arguments, "--kernel-callchains", "-o", output, *["-z=1"] * tool.compresses]
+    return [*arguments, "--kernel-callchains", "-o", "-", *["-z=1"] * tool.compresses]
 
 
 ESSENTIAL_EVENTS = ("kmem:mm_page_alloc", "kmem:mm_page_free")

@@ -397,9 +397,9 @@ class _Session:
             words += ["-e", event]
             if event in probes.filters:
                 words += ["--filter", probes.filters[event]]
-        output = str(self._recording / EVENT_FILE)
-        arguments = perf.record_arguments(self._tool, output, self._buffer_bytes)
-        self._perf = perf.PerfProcess(arguments, words, self._workspace.log, host)
+        arguments = perf.record_arguments(self._tool, self._buffer_bytes)
+        output = self._recording / EVENT_FILE
+        self._perf = perf.PerfProcess(arguments, words, output, self._workspace.log, host)
         self._running.callback(self._perf.close)
         self._perf.ask("disable", signals.check)
         if options.set_up:
@@ -516,10 +516,9 @@ class _Session:
         ended_by = requested.name if end == "signal" and requested else end
         command_code = None if command is None else command.returncode
         arguments = ["perf", *self._perf.arguments[1:]]
-        name = f"RECORDING/{EVENT_FILE}"
         meta |= {
             "command": list(options.command) or None,
-            "perf": perf.without_addresses(name if w == str(output) else w for w in arguments),
+            "perf": perf.without_addresses(arguments),
             "perf_version": self._tool.version,
             "probes": self._probes.definitions,
             "missing_events": list(self._missing),
@@ -528,7 +527,8 @@ class _Session:
             "rc": command_code,
             "unread_state": self._unread_state or None,
         }
-        write_meta(self._recording, meta)
+        with contextlib.suppress(OSError):  # there may be no room for it: that of the set-up stays
+            write_meta(self._recording, meta)
         return Recorded(
             path=options.destination,
             seconds=(meta["end_ns"] - meta["start_ns"]) / 1e9,

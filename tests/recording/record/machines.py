@@ -83,6 +83,7 @@ def fail(line):
     sys.exit(255)
 
 output = arguments[arguments.index("-o") + 1]
+output = "/dev/stdout" if output == "-" else output
 if how.startswith("refuse "):
     fail(how.removeprefix("refuse "))
 if "--control" not in arguments:
@@ -92,7 +93,6 @@ if "--control" not in arguments:
 
 def finish(number, frame):
     if how == "disk full at the end":
-        open(output, "wb").write(b"PERFILE2" + bytes(96))
         fail("failed to write perf data, error: No space left on device")
     if enabled:
         shutil.copyfile({data!r}, output)
@@ -101,7 +101,6 @@ def finish(number, frame):
 enabled = False
 signal.signal(signal.SIGINT, finish)
 orders, answers = map(int, arguments[arguments.index("--control") + 1][3:].split(","))
-open(output, "wb").write(b"PERFILE2" + bytes(96))
 while order := os.read(orders, 64).decode():
     os.write(answers, b"ack\\n\\0")
     if order.startswith("enable"):

@@ -108,7 +108,7 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert meta["rc"] == 0
     assert meta["clock"] == "CLOCK_MONOTONIC"
     assert meta["perf"][:5] == ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC"]
-    assert {"RECORDING/perf.data", "-z=1", "32M"} <= set(meta["perf"])
+    assert {"-z=1", "32M"} <= set(meta["perf"])
     assert "pa:pcp_bulk_free" in meta["perf"]
     assert len(meta["probes"]) == 14
     where = meta["perf"].index("pa:block_type")
@@ -439,7 +439,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     file.write_bytes(b"PERFILE2" + bytes(96))
     assert why_unusable(file)
     write(file, [attr_of(ALLOC, [10])], [])
-    assert why_unusable(file) == "was not closed by perf"
+    assert why_unusable(file) == "has no events"
     write(file, [attr_of(ALLOC, [10])], [sample(attr_of(ALLOC, [10]), bytes(64), number=10)])
     assert why_unusable(file) == ""
 

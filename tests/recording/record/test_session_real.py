@@ -12,8 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 import pagealloc_model as pm
@@ -139,7 +141,7 @@ def test_ctrl_c_leaves_a_usable_recording(tmp_path: Path) -> None:
 
 
 def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
-    """Perf closes its file when its recorder is killed; the name leads to where it lies."""
+    """Perf empties its buffers when its recorder is killed; the name leads to where it lies."""
     destination = tmp_path / "mine"
     command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
     with subprocess.Popen(
@@ -157,6 +159,50 @@ def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
     assert recording.trace.count(Event.ALLOC) and recording.meta["ended_by"] == "cut off"
     with pytest.raises(pm.RecordingError, match=f"cut off; what was written until then.*{left}"):
         pm.open(destination)
+
+
+def test_what_perf_wrote_before_it_was_killed_is_readable(tmp_path: Path) -> None:
+    destination = tmp_path / "mine"
+    command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
+    with subprocess.Popen(
+        [*command, "--live", "0.5"], stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        for _ in range(3):
+            assert "pages/s" in running.stderr.readline()
+        for child in psutil.Process(running.pid).children():
+            child.kill()
+        said = running.stderr.read()
+    assert running.returncode == 2
+    assert "mine can be used, but perf was ended by signal 9" in said
+    recording = pm.open(destination)
+    assert recording.trace.count(Event.ALLOC) and recording.meta["ended_by"] == "perf"
+
+
+def test_what_was_recorded_before_somebody_filled_the_disk_is_readable(tmp_path: Path) -> None:
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(tmp_path)], check=False
+    )
+    if made.returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        destination = tmp_path / "mine"
+        command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
+        with subprocess.Popen(
+            [*command, "--live", "0.5"], stderr=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stderr is not None
+            for _ in range(3):
+                assert "pages/s" in running.stderr.readline()
+            with suppress(OSError), (tmp_path / "filled").open("wb", buffering=0) as filling:
+                while filling.write(bytes(1 << 12)):
+                    pass
+            said = running.stderr.read()
+        assert running.returncode == 2
+        assert "mine can be used, but the disk is" in said
+        assert pm.open(destination).trace.count(Event.ALLOC)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_perf_gets_no_variable_that_loads_code(
