@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field
 from typing import Any
 
@@ -26,9 +26,11 @@ class SpokenNames(anywidget.AnyWidget):
     """
 
     _esm = page_file("spoken_names.js")
-    _css = page_file("controls.css")
+    _css = page_file("controls.css") + page_file("explorer.css")
 
 
+MOST_AT_FIRST = 6
+"""Controls that are seen at once; a button shows the others."""
 SLIDER_STEPS = 256
 """A slider spans at most this many steps of a field's range, so that each stays within reach."""
 
@@ -43,6 +45,7 @@ class PolicyControls(ipywidgets.VBox):
         labels: words for a field where its kernel name would not do.
         recorded: values of the recording, where known; controls start there.
         start: fields to set from the beginning, instead of leaving them as recorded.
+        at_first: controls that are seen before "more" is pressed; None: all.
 
     Raises:
         UsageError: an unknown field.
@@ -55,6 +58,7 @@ class PolicyControls(ipywidgets.VBox):
         labels: Mapping[str, str] | None = None,
         recorded: Mapping[str, Setting] | None = None,
         start: Mapping[str, Setting] | None = None,
+        at_first: int | None = MOST_AT_FIRST,
     ) -> None:
         labels, recorded, start = labels or {}, recorded or {}, start or {}
         known = policy_settings()
@@ -88,7 +92,25 @@ class PolicyControls(ipywidgets.VBox):
         for name, value in start.items():
             self.values[name].value = value
             self.as_recorded[name].value = False
-        super().__init__(rows)
+        self._moved_last = ""
+        self._in_view = list(self.values)[:at_first]
+        first, others = rows[:at_first], rows[len(self._in_view) :]
+        if not others:
+            super().__init__(first)
+            return
+        words = f"more controls ({len(others)})"
+        tip = "show or hide the controls that are needed less often"
+        self.more = ipywidgets.ToggleButton(
+            description=words, tooltip=tip, icon="caret-right", layout=Layout(width="auto")
+        )
+        self.more.add_class("pagealloc-opener")
+        hidden = ipywidgets.VBox(others, layout=Layout(display="none"))
+        self.more.observe(lambda _: self._open(hidden), "value")
+        super().__init__([*first, self.more, hidden])
+
+    def _open(self, hidden: ipywidgets.VBox) -> None:
+        show_if(self.more.value, hidden)
+        self.more.icon = "caret-down" if self.more.value else "caret-right"
 
     @property
     def policy(self) -> Policy:
@@ -99,6 +121,16 @@ class PolicyControls(ipywidgets.VBox):
         """
         taken = (name for name, box in self.as_recorded.items() if not box.value)
         return Policy.from_settings({name: self.values[name].value for name in taken})
+
+    def next_policies(self) -> Iterator[Policy]:
+        """The policies one step away: of the control moved last, or at first of all in view."""
+        taken = self.policy.given()
+        for name in [self._moved_last] if self._moved_last else self._in_view:
+            for value in next_values(self.values[name]):
+                try:
+                    yield Policy.from_settings(taken | {name: value})
+                except PolicyError:
+                    continue  # bounds that cross
 
     def on_change(
         self,
@@ -144,6 +176,7 @@ class PolicyControls(ipywidgets.VBox):
 
     def _moved(self, name: str, part: ipywidgets.Widget) -> None:
         box = self.as_recorded[name]
+        self._moved_last = name
         if part is box and box.value:
             was_quiet, self._quiet = self._quiet, True
             self.values[name].value = self._recorded[name]
@@ -184,6 +217,17 @@ def _control(
     )
 
 
+def next_values(control: ipywidgets.ValueWidget) -> list[Any]:
+    """The values that one step of a control leads to."""
+    if isinstance(control, ipywidgets.Checkbox):
+        return [not control.value]
+    if isinstance(control, ipywidgets.IntSlider):
+        steps = (control.value - control.step, control.value + control.step)
+        return [value for value in steps if control.min <= value <= control.max]
+    values = [option[1] if isinstance(option, tuple) else option for option in control.options]
+    return [value for value in values if value != control.value]
+
+
 def number_slider(
     words: str, value: int, least: int, most: int, step: int = 1
 ) -> ipywidgets.IntSlider:
@@ -204,7 +248,7 @@ class GroupedControls(PolicyControls):
 
     def __init__(self, recorded: Mapping[str, Setting], start: Mapping[str, Setting]) -> None:
         settings = policy_settings()
-        super().__init__(list(settings), recorded=recorded, start=start)
+        super().__init__(list(settings), recorded=recorded, start=start, at_first=None)
         self.rows = dict(zip(settings, self.children, strict=True))
         self.openers: dict[str, ipywidgets.ToggleButton] = {}
         self._words: dict[str, str] = {}

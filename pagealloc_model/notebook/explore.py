@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anywidget
 import ipywidgets
 import numpy as np
 import traitlets
@@ -18,7 +17,6 @@ from ipywidgets import Layout
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.notebook import page_file
 from pagealloc_model.notebook.controls import GroupedControls, PolicyControls, SpokenNames, show_if
 from pagealloc_model.notebook.explore_tabs import (
     CHOSEN,
@@ -31,8 +29,15 @@ from pagealloc_model.notebook.explore_tabs import (
     check_names,
     read_question,
 )
+from pagealloc_model.notebook.page_widget import FoldedHTML, PageWidget, page_code
 from pagealloc_model.notebook.picture import Chart, Picture
-from pagealloc_model.notebook.view import Answering, LatestOnly, changed_settings, unmoved_words
+from pagealloc_model.notebook.view import (
+    Answering,
+    LatestOnly,
+    changed_settings,
+    unmoved_words,
+    why_still,
+)
 from pagealloc_model.notebook.what_changes import (
     COMPARING,
     NOTHING_ASKED,
@@ -132,14 +137,15 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
     return Drawing(traces=[line], layout=layout)
 
 
-class ChangedFields(anywidget.AnyWidget):
+class ChangedFields(PageWidget):
     """A line for each field that is not as recorded, and a button that takes the last change back.
 
     Steps of one field right after each other, such as those of a slider under a key, are one
     change.
     """
 
-    _esm = page_file("changed_fields.js")
+    FOLLOWED = ("rows", "undoable")
+    _esm = page_code("changed_fields.js")
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)
     undoable = traitlets.Bool(False).tag(sync=True)
 
@@ -177,27 +183,14 @@ class ChangedFields(anywidget.AnyWidget):
         ]
 
 
-class FoldedHTML(anywidget.AnyWidget):
-    """HTML that is replaced in place; parts that the user opened stay open."""
-
-    _esm = page_file("folded_html.js")
-    value = traitlets.Unicode("").tag(sync=True)
-
-
-class _Style(anywidget.AnyWidget):
-    """Invisible; brings the page's style."""
-
-    _esm = "export default { render({ el }) { el.style.display = 'none'; } };"
-    _css = page_file("explorer.css")
-
-
-class StateButtons(anywidget.AnyWidget):
+class StateButtons(PageWidget):
     """Copy as Python, save and open a state, and on a served page copy a link to it.
 
     A link has no token: who follows it needs that of the server.
     """
 
-    _esm = page_file("state_buttons.js")
+    FOLLOWED = ("name", "python", "state", "served")
+    _esm = page_code("state_buttons.js")
     name = traitlets.Unicode("").tag(sync=True)
     python = traitlets.Unicode("").tag(sync=True)
     state = traitlets.Unicode("").tag(sync=True)
@@ -285,7 +278,7 @@ class RecordingExplorer(Answering):
         for name, box in parts.items():
             box.add_class(f"pagealloc-{name}")
         heading = f"<b>{html.escape(recording.name)}: base beside candidate</b>"
-        super().__init__([ipywidgets.HTML(heading), SpokenNames(), _Style(), columns])
+        super().__init__([ipywidgets.HTML(heading), SpokenNames(), columns])
         self.add_class("pagealloc-explorer")
         answer = self._answer(self.question, threading.Event())
         self._show(answer)
@@ -353,7 +346,8 @@ class RecordingExplorer(Answering):
         # only where nothing but the candidate is another one
         if shown is not None and replace(shown, candidate=question.candidate) == question:
             policies = (shown.candidate, question.candidate)
-            why = unmoved_words(*policies, chart, answer.drawings, answer.sides.candidate)
+            still = why_still(answer.sides.candidate)
+            why = unmoved_words(*policies, chart, answer.drawings, still)
             self._unmoved = (answer, why) if why else None
         for name, other in self.charts.items():
             show_if(name == question.tab, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ import traitlets
 from plotly.offline import get_plotlyjs
 
 from pagealloc_model.notebook import page_file
+from pagealloc_model.notebook.page_widget import PageWidget, page_code
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
@@ -140,12 +142,17 @@ plotly_library = lru_cache(maxsize=1)(PlotlyLibrary)
 """The one of this kernel."""
 
 
-class Picture(anywidget.AnyWidget):
-    """A figure that changes in place: lines and bars that moved are sent and drawn alone."""
+class Picture(PageWidget):
+    """A figure that changes in place: lines and bars that moved are sent and drawn alone.
 
-    _esm = (page_file("library.js") + page_file("picture.js")).replace(
+    Messages to the page are numbered; it asks for the whole figure where it has missed one.
+    """
+
+    _esm = (page_file("library.js") + page_code("picture.js")).replace(
         "COLOURS_BY_LIGHT_ONE", json.dumps({"figure": ON_DARK, "map": MAP_ON_DARK})
     )
+    is_on_page = traitlets.Bool(False)
+    """A page has asked for it, which it does between cells."""
     brushed = traitlets.List(traitlets.Float()).tag(sync=True)
     drawn = traitlets.Dict().tag(
         sync=True, to_json=lambda value, _: as_json(value), from_json=lambda value, _: value
@@ -154,7 +161,9 @@ class Picture(anywidget.AnyWidget):
     def __init__(self, drawing: Drawing) -> None:
         plotly_library()
         self.drawing = drawing
-        super().__init__(drawn=_whole(drawing), layout=ipywidgets.Layout(width="100%"))
+        drawn = _whole(drawing) | {"number": 0}
+        super().__init__(drawn=drawn, layout=ipywidgets.Layout(width="100%"))
+        self.channel.on_msg(self._asked)
 
     @property
     def figure(self) -> go.Figure:
@@ -166,7 +175,8 @@ class Picture(anywidget.AnyWidget):
         moves = moves_between(self.drawing, drawing)
         self.drawing = drawing
         if moves is None:
-            self.drawn = _whole(drawing)
+            self.drawn.update(_whole(drawing))
+            self._send_whole()
             return
         coordinates, notes, in_place = moves
         for number, moved in coordinates.items():
@@ -175,7 +185,20 @@ class Picture(anywidget.AnyWidget):
             self.drawn["layout"][NOTES] = notes
         if coordinates or notes is not None:
             numbered = [[number, as_json(moved)] for number, moved in coordinates.items()]
-            self.send({"moves": numbered, "notes": as_json(notes), "in_place": in_place})
+            self._send_moves({"moves": numbered, "notes": as_json(notes), "in_place": in_place})
+
+    def _asked(self, _: object, content: Mapping[str, Any], __: object) -> None:
+        if content.get("have") != self.drawn["number"]:
+            self._send_whole()
+        self.is_on_page = True
+
+    def _send_whole(self) -> None:
+        self.drawn["number"] += 1
+        self.channel.send({"whole": as_json(self.drawn)})
+
+    def _send_moves(self, content: dict[str, Any]) -> None:
+        self.drawn["number"] += 1
+        self.channel.send({"number": self.drawn["number"]} | content)
 
 
 def _whole(drawing: Drawing) -> dict[str, Any]:

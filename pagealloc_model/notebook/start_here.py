@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
 from pagealloc_model.base.arrays import bin_width_ns
-from pagealloc_model.base.text import paragraph
 from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
-from pagealloc_model.notebook.what_changes import change_words
+from pagealloc_model.notebook.what_changes import replays_html
 from pagealloc_model.numbers.comparison import recorded_values
 from pagealloc_model.predicted.replay import choose_reclaim
 from pagealloc_model.show import figures
@@ -41,7 +40,7 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
     base = pm.replay(recording, assumptions=assumptions)
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        patch, text = base, ""
+        patch = base
         if policy != pm.Policy():
             patch = pm.replay(
                 recording,
@@ -50,11 +49,12 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
                 progress=progress,
                 cancel=cancelled.is_set,
             )
-            text = paragraph(
-                change_words(pm.compare(base, patch).validated(), "This policy"), width=120
-            )
         sides = {"predicted, policy as recorded": base, "predicted, policy above": patch}
-        return View(figure=figures.at_a_glance.drawing(measured, sides), text=text, replay=patch)
+        return View(
+            figure=figures.at_a_glance.drawing(measured, sides),
+            words=lambda: replays_html(base, patch),
+            replay=patch,
+        )
 
     controls = PolicyControls(fields, recorded=recorded_values(base))
     return Explorer(f"{recording.name}: predicted beside measured", controls, compute)

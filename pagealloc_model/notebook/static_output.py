@@ -17,6 +17,7 @@ from IPython import get_ipython
 from IPython.display import publish_display_data
 from tqdm.notebook import TqdmHBox
 
+from pagealloc_model.notebook.page_widget import FoldedHTML
 from pagealloc_model.notebook.picture import Picture
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
@@ -42,6 +43,10 @@ def _publish(widget: ipywidgets.Widget) -> None:
     text = "\n\n".join(html.unescape(TAG.sub("", text)).rstrip() for text in words)
     if text:
         publish_display_data({"text/plain": text})
+    for part in parts:
+        if isinstance(part, FoldedHTML) and part.value:
+            plain = html.unescape(TAG.sub(" ", part.value)).strip()
+            publish_display_data({"text/html": part.value, "text/plain": plain})
 
 
 def _parts(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:

@@ -7,14 +7,15 @@ import html
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import ipywidgets
 
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.text import count_of
-from pagealloc_model.notebook.controls import PolicyControls, SpokenNames
+from pagealloc_model.notebook.controls import PolicyControls, SpokenNames, next_values
+from pagealloc_model.notebook.page_widget import FoldedHTML
 from pagealloc_model.notebook.picture import Chart, same_coordinates
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import BY_RECLAIM, ELASTIC_SETTINGS
@@ -125,19 +126,20 @@ class View:
 
     Attributes:
         figure: with all its panels.
-        text: plain text below the figure, shown in a fixed-width font.
+        words: makes the HTML below the figure, once that is on show.
         replay: of the policy, to tell why a change has no effect; None where it is not a replay.
     """
 
     figure: go.Figure | Drawing
-    text: str
+    words: Callable[[], str] = str
     replay: Replay | None = None
 
 
 Progress = Callable[[float], None]
 """Called with the share done, 0 to 1."""
-Compute = Callable[[Policy, Progress, threading.Event], View]
-"""From a policy to a view; may stop early, with anything, once the event is set."""
+Compute = Callable[..., View]
+"""From a policy, a `Progress`, an event and the values of sliders of its own to a view; may stop
+early, with anything, once the event is set."""
 
 
 class Answering(ipywidgets.VBox):
@@ -171,49 +173,155 @@ class Answering(ipywidgets.VBox):
         return report
 
 
-class Explorer(Answering):
-    """Controls, a figure and a table; moving a control redraws them without running a cell.
+KEPT = 64
+"""Views that an explorer keeps, without their replays."""
 
-    The first view is computed at once. Errors are shown below the controls.
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """A view without its replay."""
+
+    figure: Drawing
+    words: str | Callable[[], str]
+    asked: Policy
+    why: Callable[[str], str]
+    seconds: float
+
+
+Asked = tuple[Policy, tuple[Any, ...]]
+"""A policy, and the values of an explorer's own sliders."""
+
+
+class Explorer(Answering):
+    """Controls, a figure and words; moving a control redraws them without running a cell.
+
+    The first view is computed at once. Errors are shown below the controls. The figure is shown
+    first, and words follow. While the page is looked at, the next steps of the controls are
+    computed ahead.
 
     Args:
         title: one line.
         controls: the policy to show.
         compute: from a policy to a view.
+        own: controls of what is no policy field; `compute` gets their values.
     """
 
-    def __init__(self, title: str, controls: PolicyControls, compute: Compute) -> None:
-        self.controls, self.text, self.chart = controls, ipywidgets.HTML(), Chart()
-        self.redraw = controls.tell  # where something other than the policy has changed
+    def __init__(
+        self,
+        title: str,
+        controls: PolicyControls,
+        compute: Compute,
+        own: Sequence[ipywidgets.ValueWidget] = (),
+    ) -> None:
+        self.controls, self.own = controls, tuple(own)
+        self.text, self.chart = FoldedHTML(), Chart()
         self._compute = compute
-        self._shown: Policy | None = None
-        self._begin(self._view, self._show)
+        self._kept: dict[Asked, _Shown] = {}
+        self._last: Asked | None = None
+        self._begin(self._view, self._show_and_tell)
+        self._telling = LatestOnly(self._in_words, self._tell, self.status.fail)
+        self._ahead = LatestOnly(self._look_ahead, lambda _: None, lambda _: None)
         tip = "leave every field as it was recorded"
         reset = ipywidgets.Button(description="All as recorded", tooltip=tip)
         reset.on_click(lambda _: controls.reset())
         heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>")
         below = (ipywidgets.HBox([reset, self.status]), self.chart, self.text)
-        super().__init__([heading, SpokenNames(), controls, *below])
-        self._show(self._view(controls.policy, threading.Event()))
+        super().__init__([heading, SpokenNames(), *self.own, controls, *below])
+        self.text.add_class("pagealloc-words")
+        first, now = self._asked(controls.policy), threading.Event()
+        shown = self._view(first, now)
+        self._show(shown)
+        self._tell(self._in_words(shown, now))
+        self.chart.picture.observe(lambda _: self._begin_ahead(), "is_on_page")
         controls.on_change(self._change, self._refuse)
+        for control in self.own:
+            control.observe(lambda _: controls.tell(), "value")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until nothing is being computed; False if that took too long."""
+        return super().wait(timeout) and self._telling.wait(timeout)
+
+    def _asked(self, policy: Policy) -> Asked:
+        return policy, tuple(control.value for control in self.own)
 
     def _change(self, policy: Policy) -> None:
-        self.status.say(f"replaying {policy} ...")
-        self._worker.submit(policy)
+        self._ahead.drop()
+        self._telling.drop()
+        asked = self._asked(policy)
+        if asked not in self._kept:
+            self.status.say(f"replaying {policy} ...")
+        self._worker.submit(asked)
 
-    def _view(self, policy: Policy, cancelled: threading.Event) -> tuple[View, Policy, float]:
+    def _view(self, asked: Asked, cancelled: threading.Event) -> tuple[Asked, _Shown]:
+        progress = self._progress(asked[0])
+        return asked, self._kept.get(asked) or self._computed(asked, progress, cancelled)
+
+    def _computed(self, asked: Asked, progress: Progress, cancelled: threading.Event) -> _Shown:
         start = time.perf_counter()
-        view = self._compute(policy, self._progress(policy), cancelled)
-        return view, policy, time.perf_counter() - start
+        policy, values = asked
+        view = self._compute(policy, progress, cancelled, *values)
+        shown = _Shown(
+            figure=drawing_of(view.figure),
+            words=view.words,
+            asked=policy if view.replay is None else view.replay.asked_policy,
+            why=why_still(view.replay),
+            seconds=time.perf_counter() - start,
+        )
+        if not cancelled.is_set():
+            self._keep(asked, shown)
+        return shown
 
-    def _show(self, answer: tuple[View, Policy, float]) -> None:
-        view, policy, seconds = answer
-        note = unmoved_words(self._shown, policy, self.chart, [view.figure], view.replay)
-        self.chart.show(view.figure)
-        self.text.value = f"<pre>{html.escape(view.text)}</pre>" if view.text else ""
-        asked = policy if view.replay is None else view.replay.asked_policy
-        self.status.say(f"shown: {asked} ({seconds:.1f} s)", note)
-        self._shown = policy
+    def _keep(self, asked: Asked, shown: _Shown) -> None:
+        self._kept[asked] = shown
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def _show_and_tell(self, answer: tuple[Asked, _Shown]) -> None:
+        self._show(answer)
+        self._telling.submit(answer)
+
+    def _show(self, answer: tuple[Asked, _Shown]) -> None:
+        (policy, values), shown = answer
+        # a slider of its own changes what is replayed; then nothing is said of settings
+        before = self._last[0] if self._last and self._last[1] == values else None
+        note = unmoved_words(before, policy, self.chart, [shown.figure], shown.why)
+        self.chart.show(shown.figure)
+        self.status.say(f"shown: {shown.asked} ({shown.seconds:.1f} s)", note)
+        self._last = answer[0]
+
+    def _in_words(
+        self, answer: tuple[Asked, _Shown], _: threading.Event
+    ) -> tuple[tuple[Asked, _Shown], str]:
+        shown = answer[1]
+        words = shown.words if isinstance(shown.words, str) else shown.words()
+        self._keep(answer[0], replace(shown, words=words))
+        return answer, words
+
+    def _tell(self, told: tuple[tuple[Asked, _Shown], str]) -> None:
+        answer, self.text.value = told
+        if answer[0] == self._last and self.chart.picture.is_on_page:
+            self._begin_ahead()
+
+    def _begin_ahead(self) -> None:
+        """Compute the views that are one step away, unless something is asked for."""
+        steps = [(policy, self._asked(policy)[1]) for policy in self.controls.next_policies()]
+        for place, control in enumerate(self.own):
+            policy, values = self._asked(self.controls.policy)
+            steps += [
+                (policy, (*values[:place], value, *values[place + 1 :]))
+                for value in next_values(control)
+            ]
+        wanted = [asked for asked in steps if asked not in self._kept]
+        if wanted:
+            self._ahead.submit(wanted)
+
+    def _look_ahead(self, wanted: Sequence[Asked], cancelled: threading.Event) -> None:
+        for asked in wanted:
+            if cancelled.is_set():
+                return
+            shown = self._computed(asked, lambda _: None, cancelled)
+            if not cancelled.is_set():
+                self._in_words((asked, shown), cancelled)
 
 
 def changed_settings(before: Policy, after: Policy) -> list[str]:
@@ -222,31 +330,38 @@ def changed_settings(before: Policy, after: Policy) -> list[str]:
     return [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
-def unmoved_words(
-    before: Policy | None,
-    after: Policy,
-    chart: Chart,
-    figures: Sequence[go.Figure | Drawing],
-    replay: Replay | None,
-) -> str:
-    """Why figures stay as they are under another policy, "" if one moves or no setting does."""
+def why_still(replay: Replay | None) -> Callable[[str], str]:
+    """A function that says of a setting why it moves nothing; it holds nothing of the replay."""
+    if replay is None:
+        return lambda name: f"all that is drawn is the same, whatever {name} is"
+    is_literal = replay.assumptions.reclaim == "literal"
+    is_owned = replay.policy.pageblock_ownership not in (None, "off")
+    most = int(replay.samples.blocks[..., 3].max(initial=0))
 
-    def reason(name: str) -> str:
-        if replay is None:
-            return f"all that is drawn is the same, whatever {name} is"
-        if replay.assumptions.reclaim == "literal" and name in (*ELASTIC_SETTINGS, *BY_RECLAIM):
+    def why(name: str) -> str:
+        if is_literal and name in (*ELASTIC_SETTINGS, *BY_RECLAIM):
             return f"{name} acts through reclaim and compaction, which are replayed as recorded"
-        if name.startswith("ownership.") and replay.policy.pageblock_ownership in (None, "off"):
+        if name.startswith("ownership.") and not is_owned:
             return "pageblock_ownership is off"
         if name.startswith("highatomic"):
-            most = int(replay.samples.blocks[..., 3].max(initial=0))
             if most:
                 return f"the reserve stays at {count_of(most, 'pageblock')} at most, as it was"
             return "no pageblock is reserved for atomic requests in this span"
         return f"the predictions agree in all that is drawn, whatever {name} is"
 
+    return why
+
+
+def unmoved_words(
+    before: Policy | None,
+    after: Policy,
+    chart: Chart,
+    figures: Sequence[go.Figure | Drawing],
+    why: Callable[[str], str],
+) -> str:
+    """Why figures stay as they are under another policy, "" if one moves or no setting does."""
     names = changed_settings(before, after) if before is not None else []
     is_same = names and chart.picture is not None
     if not is_same or not all(map(same_coordinates, chart.drawings, map(drawing_of, figures))):
         return ""
-    return f"no effect here: {'; '.join(dict.fromkeys(map(reason, names)))}"
+    return f"no effect here: {'; '.join(dict.fromkeys(map(why, names)))}"

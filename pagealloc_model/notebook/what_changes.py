@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+import pagealloc_model as pm
 from pagealloc_model.base.text import count_of, number
+from pagealloc_model.notebook.page_widget import folded_text
 from pagealloc_model.numbers.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 from pagealloc_model.numbers.result_tables import in_measure, measures, with_unit
 
 if TYPE_CHECKING:
     from pagealloc_model.numbers.comparison import Comparison
+    from pagealloc_model.predicted.replay import Replay
 
 
 MOST_NAMED = 3
@@ -23,19 +26,20 @@ MOST_IN_VIEW = 6
 NOTHING_ASKED = (
     "<p>The candidate is the base: move a control, and what it changes is told here first.</p>"
 )
+NOT_MOVED = "<p>As recorded: move a control, and what it changes is told here.</p>"
 COMPARING = "<p>Both sides are compared; the first time, the model's error is found too ...</p>"
 _RANGE = "believed range"
 _RANGE_IS = "95 % over windows of the recording, widened by the model's error on it"
 
 
-def difference_html(comparison: Comparison) -> str:
+def difference_html(comparison: Comparison, who: str = "The candidate") -> str:
     """The rows that change: those to believe, the others folded, the same ones counted."""
     rows = comparison.rows
     moved = changing_rows(comparison)
     is_believed = moved["verdict"].isin(BELIEVED)
     believed, others = moved[is_believed], moved[~is_believed]
     first, more = believed[:MOST_IN_VIEW], believed[MOST_IN_VIEW:]
-    parts = [f'<p class="first">{escape(change_words(comparison))}</p>', _table(first)]
+    parts = [f'<p class="first">{escape(change_words(comparison, who))}</p>', _table(first)]
     for words, rest in (
         (f"{len(more)} more to believe", more),
         (f"{len(others)} that nothing bears out, or within the model's error", others),
@@ -47,6 +51,14 @@ def difference_html(comparison: Comparison) -> str:
         words = count_of(still, "quantity stays as it is", "quantities stay as they are")
         parts.append(f"<p>{words}.</p>")
     return f'<div class="pagealloc-difference">{"".join(parts)}</div>'
+
+
+def replays_html(base: Replay, patch: Replay) -> str:
+    """What a policy changes of the recorded one, with the model's error; and the whole table."""
+    if patch is base:
+        return NOT_MOVED
+    comparison = pm.compare(base, patch).validated()
+    return difference_html(comparison, "This policy") + folded_text(comparison.to_text(width=72))
 
 
 def changing_rows(comparison: Comparison) -> pd.DataFrame:

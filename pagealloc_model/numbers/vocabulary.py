@@ -101,6 +101,12 @@ class Number:
         """Column of a sweep with its unit, as axes and headings show it."""
         return f"{self.sweep} ({self.unit})" if self.unit else self.sweep
 
+    @property
+    def in_words(self) -> str:
+        """What it is, with its unit, for the title of a figure."""
+        words = re.sub(r" \([ST][\d.]+\)", "", self.words or self.meaning)
+        return f"{words} ({self.unit})" if self.unit and self.unit not in words else words
+
     @cached_property
     def columns(self) -> re.Pattern[str]:
         """Columns of a sweep that are this number."""

@@ -319,7 +319,7 @@ class ParetoFront:
         """All points, the front joined."""
         from pagealloc_model.show.figures import pareto_front
 
-        titles = (self.x.title, self.y.title)
+        titles = (self.x.in_words, self.y.in_words)
         return pareto_front(self.points, self.axes, self.x.sweep, self.y.sweep, titles)
 
 
@@ -369,7 +369,7 @@ class Sensitivity:
         """The summary as bars."""
         from pagealloc_model.show.figures import sensitivity_bars
 
-        return sensitivity_bars(self.summary, self.metric.title)
+        return sensitivity_bars(self.summary, self.metric.in_words)
 
 
 Vary = Mapping[str, Iterable[object]] | Sequence[Mapping[str, object]]

@@ -18,7 +18,7 @@ from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, View
 def compute(policy, progress, cancelled):
     line = go.Scatter(x=[0, 1], y=[0, policy.pcp_batch or 0], meta="line")
-    return View(figure=go.Figure(line, {"title": {"text": "A line"}}), text="in words")
+    return View(figure=go.Figure(line, {"title": {"text": "A line"}}), words=lambda: "in words")
 Explorer("title", PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63}), compute)"""
 
 

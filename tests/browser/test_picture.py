@@ -31,11 +31,15 @@ async ([widget, drawn, steps]) => {
   const { default: picture } = await import(source);
   pageallocPlotly.arrived(window.Plotly);
   const heard = {};
-  const model = {
-    get: name => ({ drawn })[name], set() {}, save_changes() {}, off() {},
-    on: (name, told) => (heard[name] ??= []).push(told),
+  const channel = {
+    send() {}, off() {}, on: (name, told) => (heard[name] ??= []).push(told),
   };
-  picture.initialize({ model });
+  const model = {
+    get: name => ({ drawn, channel: "IPY_MODEL_told" })[name], set() {}, save_changes() {},
+    widget_manager: { get_model: async () => channel },
+  };
+  drawn.number = 0;
+  await picture.initialize({ model });
   await picture.render({ model, el: document.body });
   const plot = document.querySelector(".js-plotly-plot");
   const drawn_at = () => performance.getEntriesByName("pagealloc-picture-drawn").length;
@@ -50,6 +54,7 @@ async ([widget, drawn, steps]) => {
   for (const step of steps) {
     const before = drawn_at();
     const said = { ...(Array.isArray(step) ? { moves: step } : step), in_place: true };
+    said.number = drawn.number + 1;
     for (const told of heard["msg:custom"]) told(said);
     while (drawn_at() === before) await new Promise(requestAnimationFrame);
     all.push(seen());
@@ -112,7 +117,11 @@ async ([widget, drawn]) => {
   const source = URL.createObjectURL(new Blob([widget], { type: "text/javascript" }));
   const { default: picture } = await import(source);
   pageallocPlotly.arrived(window.Plotly);
-  const model = { get: name => ({ drawn })[name], set() {}, save_changes() {}, off() {}, on() {} };
+  const channel = { send() {}, off() {}, on() {} };
+  const model = {
+    get: name => ({ drawn, channel: "IPY_MODEL_told" })[name], set() {}, save_changes() {},
+    widget_manager: { get_model: async () => channel },
+  };
   await picture.render({ model, el: document.body });
   const style = chosen => getComputedStyle(document.querySelector(chosen));
   const seen = () => [document.querySelector(".main-svg").style.background,

@@ -26,7 +26,7 @@ def explorer(compute: Compute) -> Explorer:
 
 def batch_view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
     progress(0.5)
-    return View(figure=line([0.0, float(policy.pcp_batch or 0)]), text=str(policy))
+    return View(figure=line([0.0, float(policy.pcp_batch or 0)]), words=lambda: str(policy))
 
 
 def test_figures_move_in_place_and_others_take_it() -> None:
@@ -50,7 +50,7 @@ def test_a_page_that_connects_later_gets_all_that_is_on_show() -> None:
 
 def test_only_what_moved_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, object]] = []
-    monkeypatch.setattr(Picture, "send", lambda _, content: sent.append(content))
+    monkeypatch.setattr(Picture, "_send_moves", lambda _, content: sent.append(content))
     picture = Picture(two_lines([1.0, 2.0]))
     picture.show(two_lines([1.0, 2.0]))
     assert sent == []
@@ -80,7 +80,7 @@ def test_bars_move_in_place_and_other_categories_do_not() -> None:
 
 def test_notes_alone_are_sent_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, object]] = []
-    monkeypatch.setattr(Picture, "send", lambda _, content: sent.append(content))
+    monkeypatch.setattr(Picture, "_send_moves", lambda _, content: sent.append(content))
     first, second = (
         Drawing(traces=two_lines([1.0, 2.0]).traces, layout={"annotations": [{"text": text}]})
         for text in ("none", "few")
@@ -104,7 +104,7 @@ def test_of_several_figures_only_the_one_that_moved_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[Picture] = []
-    monkeypatch.setattr(Picture, "send", lambda picture, _: sent.append(picture))
+    monkeypatch.setattr(Picture, "_send_moves", lambda picture, _: sent.append(picture))
     chart = Chart()
     chart.show(two_lines([1.0, 2.0]), two_lines([1.0, 2.0]))
     chart.show(two_lines([1.0, 2.0]), two_lines([1.5, 2.0]))

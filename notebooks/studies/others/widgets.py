@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 
@@ -20,22 +21,28 @@ from pagealloc_model.notebooks.studies.defrag_mode.defrag_hosts import (
 )
 from pagealloc_model.notebooks.studies.others.figures import huge_page_trend
 from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
+    SHOWN,
     OwnershipEffects,
+    measured_over_time,
     ownership_effects,
+    ownership_rows,
     ownership_table,
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import count_of, number
 from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.notebook.controls import PolicyControls, number_slider
-from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
+from pagealloc_model.notebook.controls import MOST_AT_FIRST, PolicyControls, number_slider
+from pagealloc_model.notebook.page_widget import folded_text
+from pagealloc_model.notebook.view import Explorer, Progress, View
+from pagealloc_model.notebook.what_changes import replays_html
 from pagealloc_model.numbers.comparison import recorded_values
-from pagealloc_model.numbers.locks import lock_policy_table
+from pagealloc_model.numbers.locks import lock_policy_rows, lock_policy_table
 from pagealloc_model.policy import OwnershipOptions
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes
+from pagealloc_model.predicted.replay import choose_reclaim
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
 from pagealloc_model.show.post.comparison_message import posted_figures
@@ -43,8 +50,7 @@ from pagealloc_model.show.post.comparison_message import posted_figures
 _HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 _HIGHATOMIC_LABELS = {"highatomic_gate_order": "costly-order threshold"}
 MAINLINE_GATE, PROPOSED_GATE = 0, 3
-_HIGHATOMIC_AS_RECORDED = "predicted, policy as recorded"
-_HIGHATOMIC_THIS_POLICY = "predicted, policy above"
+AS_RECORDED, THIS_POLICY = "predicted, policy as recorded", "predicted, policy above"
 
 Sources = Mapping[str, "tuple[Measured | pm.Replay, int]"]
 """Legend label -> what has the tables, and its recording's first event in ns."""
@@ -63,20 +69,23 @@ def highatomic(recording: pm.Recording | str, *others: pm.Recording | str) -> Ex
         f"measured, {recording.name}": (recording.measure(), recording.trace.span_ns[0])
         for recording in recordings
     }
-    base = pm.replay(first)
+    own = choose_reclaim(first).assumptions
+    base = pm.replay(first, assumptions=own)
     posted = posted_figures("highatomic")
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
         patch = base
         if policy != pm.Policy():
-            patch = pm.replay(first, policy, progress=progress, cancel=cancelled.is_set)
+            patch = pm.replay(
+                first, policy, assumptions=own, progress=progress, cancel=cancelled.is_set
+            )
         predictions = {
-            _HIGHATOMIC_AS_RECORDED: (base, first_start),
-            _HIGHATOMIC_THIS_POLICY: (patch, first_start),
+            AS_RECORDED: (base, first_start),
+            THIS_POLICY: (patch, first_start),
         }
         return View(
             figure=_figure(measurements, predictions, posted),
-            text=pm.compare(base, patch).validated().to_text(width=72),
+            words=lambda: replays_html(base, patch),
             replay=patch,
         )
 
@@ -108,16 +117,6 @@ def _tables(sources: Sources, name: str) -> dict[str, pd.DataFrame]:
     }
 
 
-def _below(
-    title: str, controls: PolicyControls, compute: Compute, *sliders: ipywidgets.Widget
-) -> ipywidgets.VBox:
-    """An explorer below sliders of its load, drawn anew when one of them is moved."""
-    explorer = Explorer(title, controls, compute)
-    for slider in sliders:
-        slider.observe(lambda _: explorer.redraw(), "value")
-    return ipywidgets.VBox([*sliders, explorer])
-
-
 def _still(share: float) -> None:
     """Progress of what is not waited for."""
 
@@ -127,7 +126,8 @@ class _Load:
 
     def __init__(self, recording: pm.Recording | str) -> None:
         self.recording = pm.open(recording) if isinstance(recording, str) else recording
-        self.base = pm.replay(self.recording)
+        self.assumptions = choose_reclaim(self.recording).assumptions
+        self.base = pm.replay(self.recording, assumptions=self.assumptions)
         self.nr_cpus = self.base.machine.nr_cpus
         self.demand = lru_cache(maxsize=4)(self._demand)
 
@@ -152,7 +152,8 @@ class _Load:
     ) -> pm.Replay | pm.synthetic.Run:
         if self.is_recorded(cpus, purging):
             cancel = cancelled.is_set if cancelled is not None else None
-            return pm.replay(self.recording, policy, progress=progress, cancel=cancel)
+            assumed = {"assumptions": self.assumptions}
+            return pm.replay(self.recording, policy, **assumed, progress=progress, cancel=cancel)
         demand = self.demand(cpus, purging)
         return pm.synthetic.run(demand, policy, rules=self.base.rules, progress=progress)
 
@@ -180,10 +181,15 @@ SIZES = {
     "16 KiB to 2 MiB": 1020,
 }
 """Masks of orders that anonymous faults ask for, None for the recorded ones."""
-_AS_IN = "predicted, policy as recorded", "predicted, as above"
 
 
-def folio_sizes(recording: pm.Recording | str) -> ipywidgets.VBox:
+def huge_pages(recording: pm.Recording | str) -> Explorer:
+    """Share of requests for folios that are served, by order, with defrag_mode's parts."""
+    names = ("defrag_mode", "defrag_kswapd_assist", "defrag_watermarks", "thp_defrag")
+    return _folios(recording, names, {"defrag_mode": True})
+
+
+def folio_sizes(recording: pm.Recording | str) -> Explorer:
     """Share of requests for folios that are served, by order, under sizes that a slider sets."""
     sizes = ipywidgets.SelectionSlider(
         options=[*SIZES.items()],
@@ -196,7 +202,7 @@ def folio_sizes(recording: pm.Recording | str) -> ipywidgets.VBox:
     return _folios(recording, ("thp_defrag",), {}, sizes)
 
 
-def pageblock_orders(recording: pm.Recording | str) -> ipywidgets.VBox:
+def pageblock_orders(recording: pm.Recording | str) -> Explorer:
     """Share of requests for folios that are served, by order, with pageblocks of another order."""
     return _folios(recording, ("pageblock_order", "min_free_kbytes"), {"pageblock_order": 7})
 
@@ -206,27 +212,29 @@ def _folios(
     names: tuple[str, ...],
     start: Mapping[str, int],
     *sizes: ipywidgets.SelectionSlider,
-) -> ipywidgets.VBox:
+) -> Explorer:
     first = pm.open(recording) if isinstance(recording, str) else recording
     own = pm.Assumptions(reclaim="elastic")
     base, measured = pm.replay(first, assumptions=own), first.measure().folios
 
-    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        masks = [{"huge_anon_orders": each.value} for each in sizes if each.value is not None]
+    def compute(
+        policy: pm.Policy, progress: Progress, cancelled: threading.Event, *asked_orders: int | None
+    ) -> View:
+        masks = [{"huge_anon_orders": each} for each in asked_orders if each is not None]
         asked, patch = pm.Policy.from_settings(dict(ChainMap(*masks, policy.given()))), base
         if asked != pm.Policy():
             patch = pm.replay(
                 first, asked, assumptions=own, progress=progress, cancel=cancelled.is_set
             )
-        predicted = dict(zip(_AS_IN, (base.folios, patch.folios), strict=True))
+        predicted = dict(zip((AS_RECORDED, THIS_POLICY), (base.folios, patch.folios), strict=True))
         return View(
             figure=figures.folios.drawing({f"measured, {first.name}": measured}, predicted),
-            text=str(pm.compare(base, patch).validated()),
+            words=lambda: replays_html(base, patch),
             replay=patch,
         )
 
     controls = PolicyControls(names, recorded=recorded_values(base), start=start)
-    return _below(f"{first.name}: folios by order", controls, compute, *sizes)
+    return Explorer(f"{first.name}: folios by order", controls, compute, sizes)
 
 
 _PCP_BATCHING_LABELS = {
@@ -240,11 +248,11 @@ _PCP_BATCHING_LABELS = {
 _PCP_BATCHING_CPUS_MAX = 64
 
 
-def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
+def pcp_batching(recording: pm.Recording | str) -> Explorer:
     """Holds and waits at zone->lock with batches of other sizes, on the recorded CPUs or on more.
 
     Times are of a machine that is not traced: costs are fitted to the recording, without what
-    tracing adds.
+    tracing adds. The sizes of refills and drains stand beside the measured ones.
     """
     load = _Load(recording)
     model = LockModel(
@@ -253,26 +261,36 @@ def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
     )
     most = max(_PCP_BATCHING_CPUS_MAX, load.nr_cpus)
     cpus = number_slider("CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, load.nr_cpus)
-
-    def times(done: pm.Replay | pm.synthetic.Run) -> LockTimes:
-        return done.lock_times(model)
+    measured = load.recording.measure().transactions
 
     @lru_cache(maxsize=4)
-    def as_recorded(count: int) -> LockTimes:
-        return times(load.run(load.base.policy, count))
+    def as_recorded(count: int) -> tuple[pm.Replay | pm.synthetic.Run, LockTimes]:
+        done = load.run(load.base.policy, count)
+        return done, done.lock_times(model)
 
-    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        base = as_recorded(cpus.value)
-        patch = times(load.run(policy, cpus.value, 0, progress, cancelled))
-        sides = {"policy as recorded": base.acquisitions, "policy above": patch.acquisitions}
+    def compute(
+        policy: pm.Policy, progress: Progress, cancelled: threading.Event, count: int
+    ) -> View:
+        base_run, base = as_recorded(count)
+        patch_run = load.run(policy, count, 0, progress, cancelled)
+        patch = patch_run.lock_times(model)
+        names = (AS_RECORDED, THIS_POLICY)
+        runs = dict(zip(names, (base_run.transactions, patch_run.transactions), strict=True))
+        times = dict(zip(names, (base.acquisitions, patch.acquisitions), strict=True))
+        sizes = figures.transaction_sizes.drawing(
+            measured if load.is_recorded(count) else None, runs
+        )
         title = (
-            f"base: {load.recording.name} as recorded; patch: {policy}; "
-            f"{count_of(cpus.value, 'CPU')}"
+            f"base: {load.recording.name} as recorded; patch: {policy}; {count_of(count, 'CPU')}"
         )
-        return View(
-            figure=figures.lock_times.drawing(sides),
-            text=lock_policy_table(base, patch, title, load.lines(cpus.value)),
-        )
+
+        def words() -> str:
+            rows = lock_policy_rows(base, patch)
+            text = lock_policy_table(base, patch, title, load.lines(count))
+            return _few_html(rows, _LOCK_ROWS) + folded_text(text)
+
+        figure = figures.stacked.drawing([sizes, figures.lock_times.drawing(times)])
+        return View(figure=figure, words=words)
 
     recorded = recorded_values(load.base)
     controls = PolicyControls(
@@ -280,20 +298,49 @@ def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
         labels={name: label for name, label in _PCP_BATCHING_LABELS.items() if label},
         recorded=recorded,
         start={"pcp_free_batched": not recorded["pcp_free_batched"]},
+        at_first=MOST_AT_FIRST - 1,
     )
-    return _below(f"{load.recording.name}: zone->lock", controls, compute, cpus)
+    return Explorer(f"{load.recording.name}: zone->lock", controls, compute, (cpus,))
 
 
-_PCP_BUDDY_FIELDS = (
+_LOCK_ROWS = (
+    ("contended", "all", "acquisitions that find zone->lock taken"),
+    ("time waiting", "all", "time waiting for zone->lock"),
+    ("longest wait", "all", "longest wait for zone->lock"),
+    ("longest wait at pcp->lock", "all", "longest wait for a pcp->lock"),
+    ("longest spell without rescheduling", "all", "longest spell without rescheduling"),
+)
+"""Rows below the figure: metric, scope, and what they are called there."""
+
+
+def _few_html(rows: pd.DataFrame, shown: Sequence[tuple[str, str, str]]) -> str:
+    """The rows that say most as a small table: as recorded, this policy, unit."""
+    by_name = rows.set_index(["metric", "scope"])
+    lines = ["<tr><th></th><th>as recorded</th><th>policy above</th></tr>"]
+    for metric, scope, words in shown:
+        row = by_name.loc[(metric, scope)]
+        unit = f" ({row['unit']})" if row["unit"] else ""
+        cells = (html.escape(words + unit), *map(number, (row["base"], row["patch"])))
+        lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return f'<div class="pagealloc-difference"><table>{"".join(lines)}</table></div>'
+
+
+_PCP_BUDDY_FIRST = (
     "pageblock_ownership",
-    *(f"ownership.{option.name}" for option in fields(OwnershipOptions)),
+    "ownership.remote_free",
+    "ownership.routes_frees",
+    "ownership.claims_blocks",
+)
+"""What the posted versions differ in, and the two halves of the idea."""
+_PCP_BUDDY_FIELDS = dict.fromkeys(
+    (*_PCP_BUDDY_FIRST, *(f"ownership.{option.name}" for option in fields(OwnershipOptions)))
 )
 _PCP_BUDDY_CPUS_MAX = 32
 PURGED_PAGES, PURGED_ROUNDS = 1024, 4
 """Memory that an allocator touches before it is purged, and how often, in the made-up load."""
 
 
-def pcp_buddy(recording: pm.Recording | str) -> ipywidgets.VBox:
+def pcp_buddy(recording: pm.Recording | str) -> Explorer:
     """Effects of pageblock ownership on zone->lock, pcp->lock and fragmentation."""
     load = _Load(recording)
     most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
@@ -301,29 +348,41 @@ def pcp_buddy(recording: pm.Recording | str) -> ipywidgets.VBox:
         "CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, step=load.nr_cpus
     )
     purging = number_slider("CPUs that only free, the others allocate", 0, 0, most // 2)
+    measured = figures.since_start(
+        measured_over_time(load.recording, load.base), load.recording.trace.demand_span_ns[0]
+    )
 
     @lru_cache(maxsize=4)
     def mainline(*on: int) -> OwnershipEffects:
         return ownership_effects(load.run(load.base.policy, *on))
 
-    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        on = cpus.value, purging.value
+    def compute(
+        policy: pm.Policy, progress: Progress, cancelled: threading.Event, *on: int
+    ) -> View:
         base = mainline(*on)
         patch = ownership_effects(load.run(policy, *on, progress, cancelled))
-        start_ns = int(base.over_time["time_ns"].min())
+        begin_ns = int(base.over_time["time_ns"].min())
         over_time = {
-            label: figures.since_start(effects.over_time, start_ns)
-            for label, effects in (("mainline", base), ("policy above", patch))
+            label: figures.since_start(effects.over_time, begin_ns)
+            for label, effects in ((AS_RECORDED, base), (THIS_POLICY, patch))
         }
         title = f"base: {load.words(*on)}; patch: {policy}"
-        return View(
-            figure=figures.ownership_over_time.drawing(over_time),
-            text=ownership_table(base, patch, title, load.lines(*on)),
-        )
 
-    controls = PolicyControls(_PCP_BUDDY_FIELDS, start={"pageblock_ownership": "pcp_buddy"})
+        def words() -> str:
+            text = ownership_table(base, patch, title, load.lines(*on))
+            rows = [(metric, scope, metric) for metric, scope in SHOWN]
+            return _few_html(ownership_rows(base, patch), rows) + folded_text(text)
+
+        known = {"measured": measured} if load.is_recorded(*on) else None
+        return View(figure=figures.ownership_over_time.drawing(known, over_time), words=words)
+
+    controls = PolicyControls(
+        tuple(_PCP_BUDDY_FIELDS),
+        start={"pageblock_ownership": "pcp_buddy"},
+        at_first=len(_PCP_BUDDY_FIRST),
+    )
     title = f"{load.recording.name}: pageblock ownership"
-    return _below(title, controls, compute, cpus, purging)
+    return Explorer(title, controls, compute, (cpus, purging))
 
 
 _DEFRAG_MODE_FIELDS = (
@@ -347,11 +406,11 @@ BURST_LEAST, BURST_MOST, BURST_STEP = 256, 2048, 256
 ONE_SEED = "One seed, hence no interval and no sign judged. Right here:"
 
 
-def defrag_mode(host: BuildHost = HOST) -> ipywidgets.VBox:
+def defrag_mode(host: BuildHost = HOST) -> Explorer:
     """Effects of defrag_mode's parts on huge pages, compaction and reclaim of a made-up host."""
     posted = posted_figures("defrag_mode")
-    gib = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
-    burst = number_slider(
+    gib_slider = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
+    burst_slider = number_slider(
         "huge pages of a burst", host.burst_huge_pages, BURST_LEAST, BURST_MOST, BURST_STEP
     )
 
@@ -360,23 +419,32 @@ def defrag_mode(host: BuildHost = HOST) -> ipywidgets.VBox:
         own = replace(host, gib=gib, burst_huge_pages=burst)
         return run_build_host(own, policy, rules=pm.KernelRules.preset(RULES))
 
-    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+    def compute(
+        policy: pm.Policy,
+        progress: Progress,
+        cancelled: threading.Event,
+        gib: int,
+        burst: int,
+    ) -> View:
         changed = policy.given()
         vanilla = pm.Policy.from_settings({name: changed.get(name) for name in DEMAND_FIELDS})
-        base = steps(gib.value, burst.value, vanilla)
+        base = steps(gib, burst, vanilla)
         progress(0.5)
-        patch = base if cancelled.is_set() else steps(gib.value, burst.value, policy)
+        patch = base if cancelled.is_set() else steps(gib, burst, policy)
         sides = (("base", base), ("patch", patch))
         runs = pd.concat(
             [table.assign(side=side, seed=0) for side, table in sides], ignore_index=True
         )
         return View(
             figure=huge_page_trend.drawing(served_shares(runs, posted), patch="policy above"),
-            text=defrag_table(judged_rows(runs, posted), ONE_SEED),
+            words=lambda: folded_text(defrag_table(judged_rows(runs, posted), ONE_SEED)),
         )
 
     controls = PolicyControls(
-        _DEFRAG_MODE_FIELDS, labels=_DEFRAG_MODE_LABELS, start=DEFRAG_MODE.given()
+        _DEFRAG_MODE_FIELDS,
+        labels=_DEFRAG_MODE_LABELS,
+        start=DEFRAG_MODE.given(),
+        at_first=MOST_AT_FIRST - 2,
     )
     title = "kernel build with bursts: vanilla beside the controls' policy"
-    return _below(title, controls, compute, gib, burst)
+    return Explorer(title, controls, compute, (gib_slider, burst_slider))

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.base.arrays import bin_width_ns
 from pagealloc_model.numbers.result_tables import comparison_table
 
 Effect = tuple[str, str, float, str, str]
@@ -96,6 +97,38 @@ def ownership_table(
     )
     footer = "\n".join(textwrap.fill(line, 72, break_on_hyphens=False) for line in rests_on)
     return comparison_table(ownership_rows(base, patch), footer, width=72)
+
+
+def measured_over_time(recording: pm.Recording, base: pm.Replay) -> pd.DataFrame:
+    """time_ns, quantity, value: what a recording shows of the quantities over time.
+
+    Events show refills and drains, not every acquisition; how long each was held, nothing shows.
+
+    Args:
+        recording: of a machine.
+        base: its replay, which knows that machine.
+    """
+    start_ns, last_ns = recording.trace.demand_span_ns
+    width = bin_width_ns(last_ns - start_ns)
+    measured = recording.measure(bin_ns=width)
+    pageblock_order = base.machine.pageblock_order
+    blocks = len(pm.synthetic.block_use(base.final).buddy)
+    seen = measured.lock.groupby("time_ns")["acquisitions"].sum(min_count=1).dropna().cumsum()
+    seen.index += width  # counted at the end of each bin
+    free = measured.free_pages[measured.free_pages["time_ns"] >= start_ns]
+    total = free.groupby("time_ns")["pages"].sum().astype(float)
+    is_whole = free["order"] >= pageblock_order
+    whole = free[is_whole].groupby("time_ns")["pages"].sum().astype(float)
+    values = {
+        ACQUISITIONS: seen.astype(float),
+        UNUSABLE: 1 - whole / total,
+        TOUCHED: blocks - whole / (1 << pageblock_order),
+    }
+    parts = [
+        pd.DataFrame({"time_ns": series.index, "quantity": name, "value": series.to_numpy()})
+        for name, series in values.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _effects(run: pm.Replay | pm.synthetic.Run, holds: pd.DataFrame) -> Iterator[Effect]:

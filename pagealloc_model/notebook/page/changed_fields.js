@@ -6,9 +6,10 @@ function button(words, title, act) {
   made.addEventListener("click", act);
   return made;
 }
-function render({ model, el }) {
+async function render({ model, el }) {
+  const channel = await channelOf(model);
   const draw = () => {
-    const rows = model.get("rows").map(({ name, value }) => {
+    const rows = latest(model, channel, "rows").map(({ name, value }) => {
       const row = document.createElement("div");
       row.className = "pagealloc-changed";
       const words = document.createElement("span");
@@ -23,13 +24,12 @@ function render({ model, el }) {
     const words = document.createElement("b");
     words.textContent = rows.length ? "changed" : "all as recorded";
     const undo = button("undo", "take the last change back", () => model.send({ undo: true }));
-    undo.disabled = !model.get("undoable");
+    undo.disabled = !latest(model, channel, "undoable");
     head.append(words, undo);
     el.replaceChildren(head, ...rows);
   };
   draw();
-  model.on("change:rows", draw);
-  model.on("change:undoable", draw);
-  return () => { model.off("change:rows", draw); model.off("change:undoable", draw); };
+  channel.on("change:value", draw);
+  return () => channel.off("change:value", draw);
 }
 export default { render };

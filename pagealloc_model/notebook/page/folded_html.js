@@ -1,11 +1,12 @@
-function render({ model, el }) {
+async function render({ model, el }) {
+  const channel = await channelOf(model);
   const draw = () => {
     const open = [...el.querySelectorAll("details")].map(each => each.open);
-    el.innerHTML = model.get("value");
+    el.innerHTML = latest(model, channel, "value");
     el.querySelectorAll("details").forEach((each, at) => { each.open = open[at] ?? each.open; });
   };
   draw();
-  model.on("change:value", draw);
-  return () => model.off("change:value", draw);
+  channel.on("change:value", draw);
+  return () => channel.off("change:value", draw);
 }
 export default { render };

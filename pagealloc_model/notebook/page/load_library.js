@@ -7,6 +7,7 @@ function initialize({ model }) {
   const text = model.get("source");
   // not waited for, and not before a picture's own code is there: anywidget gives up on what takes
   // two seconds, as plotly does on a busy machine. What fails once is asked for once more
-  library.isWanted.then(() => load(text)).catch(() => load(text)).then(library.arrived);
+  library.isWanted.then(() => load(text)).catch(() => load(text))
+      .then(library.arrived, library.failed);
 }
 export default { initialize };

@@ -52,11 +52,23 @@ function unpacked(value) {
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, unpacked(each)]));
 }
 
-function initialize({ model }) {
-  model.on("msg:custom", ({ moves, notes }) => {
-    for (const [number, moved] of moves) Object.assign(model.get("drawn").data[number], moved);
-    if (notes) model.get("drawn").layout.annotations = notes;
+// keeps what is drawn up to date; what a page that starts late has missed is asked for as a whole
+async function initialize({ model }) {
+  const channel = await channelOf(model);
+  const drawn = model.get("drawn");
+  const ask = () => channel.send({ have: drawn.number });
+  channel.on("msg:custom", told => {
+    const { number, moves, notes, whole } = told;
+    told.isMissed = !whole && number !== drawn.number + 1;
+    if (told.isMissed) ask();
+    else if (whole) Object.assign(drawn, whole);
+    else {
+      drawn.number = number;
+      for (const [trace, moved] of moves) Object.assign(drawn.data[trace], moved);
+      if (notes) drawn.layout.annotations = notes;
+    }
   });
+  ask();
 }
 
 // the least and the greatest number of traces along "x" or "y", as their axis has them
@@ -128,7 +140,24 @@ async function moveAlone(Plotly, plot, moves) {
 
 async function render({ model, el }) {
   const plot = document.createElement("div");
-  el.appendChild(plot);
+  const words = document.createElement("div");
+  words.setAttribute("role", "status");
+  words.textContent = "The picture is on its way ...";
+  el.append(words, plot);
+  const fail = error => {
+    el.prepend(words);
+    words.setAttribute("role", "alert");
+    words.textContent = `The picture could not be drawn (${error}). Run the cell again.`;
+  };
+  try {
+    const end = await draw({ model, plot, fail });
+    words.remove();
+    return end;
+  } catch (error) { fail(error); }
+}
+
+async function draw({ model, plot, fail }) {
+  const channel = await channelOf(model);
   library.wanted();
   const Plotly = await library.ready;
   const whole = () => inTheme(unpacked(model.get("drawn")));
@@ -141,21 +170,21 @@ async function render({ model, el }) {
   });
   const then = step => {
     performance.mark("pagealloc-picture-received");
-    last = last.then(step).then(() => performance.mark("pagealloc-picture-drawn"));
+    last = last.then(step).then(() => performance.mark("pagealloc-picture-drawn")).catch(fail);
   };
   const drawWhole = () => {
     const { data, layout } = whole();
     return Plotly.react(plot, data, layout);
   };
   const redraw = () => then(drawWhole);
-  const move = ({ moves, notes, in_place }) => {
+  const move = ({ moves, notes, in_place, isMissed }) => {
+    if (isMissed) return;
     const isAnyHidden = plot.data.some(trace => trace.visible === "legendonly");
     const inColours = notes && whole().layout.annotations;
     if (!in_place || isAnyHidden) redraw();
     else then(() => moveTraces(Plotly, plot, unpacked(moves), inColours));
   };
-  model.on("change:drawn", redraw);
-  model.on("msg:custom", move);
+  channel.on("msg:custom", move);
   const room = new ResizeObserver(() => {
     const width = plot.clientWidth;
     if (width && plot._fullLayout && width !== plot._fullLayout.width)
@@ -167,8 +196,7 @@ async function render({ model, el }) {
   return () => {
     forgetTheme();
     room.disconnect();
-    model.off("change:drawn", redraw);
-    model.off("msg:custom", move);
+    channel.off("msg:custom", move);
     Plotly.purge(plot);
   };
 }

@@ -1,4 +1,6 @@
-function render({ model, el }) {
+async function render({ model, el }) {
+  const channel = await channelOf(model);
+  const now = name => latest(model, channel, name);
   el.style.display = "flex"; el.style.flexWrap = "wrap"; el.style.gap = "4px";
   const add = (words, title, act) => {
     const made = document.createElement("button");
@@ -13,11 +15,11 @@ function render({ model, el }) {
     el.append(made);
   };
   const copy = async text => { await navigator.clipboard.writeText(text); return "copied"; };
-  add("Copy as Python", "code that asks for what is shown", () => copy(model.get("python")));
+  add("Copy as Python", "code that asks for what is shown", () => copy(now("python")));
   add("Save state", "a file that restores what is shown", () => {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([model.get("state")], { type: "application/json" }));
-    link.download = `${model.get("name")}.explored.json`;
+    link.href = URL.createObjectURL(new Blob([now("state")], { type: "application/json" }));
+    link.download = `${now("name")}.explored.json`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
@@ -30,9 +32,9 @@ function render({ model, el }) {
   });
   el.append(file);
   add("Open state", "restore what was saved", () => { file.click(); });
-  if (model.get("served")) add("Copy link", "an address that restores what is shown", () => {
+  if (now("served")) add("Copy link", "an address that restores what is shown", () => {
     const here = new URL(location.href);
-    here.searchParams.set("state", model.get("state"));
+    here.searchParams.set("state", now("state"));
     here.searchParams.delete("token");
     return copy(here.href);
   });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
 
@@ -155,14 +155,22 @@ class Lane:
 
 
 def lanes(measured: Tables, predicted: Tables, zone: str | None = None) -> list[Lane]:
-    """All tables of a figure in legend order, what was measured first; rows of one zone, or all."""
+    """All tables of a figure in legend order, what was measured first; rows of one zone, or all.
+
+    Each of several predictions has a colour of its own in all panels.
+    """
     drawn = []
     for tables, word in ((measured, "measured"), (predicted, "predicted")):
         by_label = {word: tables} if isinstance(tables, pd.DataFrame) else tables or {}
         for rank, (label, table) in enumerate(by_label.items()):
             rows = table[table["zone"] == zone] if zone and "zone" in table else table
             drawn.append(Lane(label=label, table=rows, measured=word == "measured", rank=rank))
-    return drawn
+    if sum(not lane.measured for lane in drawn) < 2:
+        return drawn
+    return [
+        replace(lane, colour=INK if lane.measured else cycled(PREDICTION_COLOURS, lane.rank))
+        for lane in drawn
+    ]
 
 
 def scatter(x: Any, y: Any, name: str, mode: str = "lines", **look: Any) -> Trace:
@@ -493,8 +501,7 @@ def _renumbered(name: str, first_axis: int) -> str:
 def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
     """One figure that shows all of them, each as high as it was.
 
-    Legend entries of the first figure that has a label stand for all of one kind. Side margins are
-    those of the first figure.
+    The legend has each label once. Side margins are those of the first figure.
 
     Args:
         figures: of the same width, each with a `height` and a `margin` in its layout.
@@ -517,7 +524,7 @@ def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
     whole = {name: part for name, part in first.items() if name != "title"}
     traces: list[Trace] = []
     notes: list[dict[str, Any]] = []
-    in_legend: set[tuple[str, str]] = set()
+    in_legend: set[str] = set()
     first_axis = above = 0
     for part in parts:
         layout = part.layout
@@ -538,9 +545,9 @@ def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
                 refs = {ref: _renumbered(note[ref], first_axis) for ref in ("xref", "yref")}
                 notes.append(note | refs)
         for trace in part.traces:
-            entry = trace["name"], trace["type"]  # lines and bars look different
-            shown = bool(trace.get("showlegend")) and entry not in in_legend
-            in_legend |= {entry} if shown else set()
+            name = trace["name"]
+            shown = bool(trace.get("showlegend")) and name not in in_legend
+            in_legend |= {name} if shown else set()
             place = {name: _renumbered(trace[name], first_axis) for name in ("xaxis", "yaxis")}
             traces.append(trace | place | {"showlegend": shown})
         first_axis += sum(name.startswith("xaxis") for name in axes)

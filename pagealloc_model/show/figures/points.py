@@ -14,7 +14,7 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.numbers.comparison import BELIEVED, WITHIN_ERROR
 from pagealloc_model.numbers.result_tables import row_words
 from pagealloc_model.numbers.validation import score_words, scores
-from pagealloc_model.numbers.vocabulary import MOVED
+from pagealloc_model.numbers.vocabulary import MOVED, column
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
@@ -29,6 +29,8 @@ from pagealloc_model.show.figures.faceted import (
     scatter,
 )
 
+WIDE = 16
+"""An axis is logarithmic where the greatest value is so many times the least."""
 BAND = 1.25
 """Within this factor of what was measured a prediction lies in the band."""
 FEW = 10
@@ -74,8 +76,8 @@ def predicted_over_measured(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd
         .astype(dict.fromkeys(numbers, float))
     )
     points["kind"] = points["metric"].map(STATES | TOTALS)
-    for name, column in (("inside", "predicted"), ("null_inside", "null")):
-        points[name] = points[column].between(points["measured"] / BAND, points["measured"] * BAND)
+    for name, side in (("inside", "predicted"), ("null_inside", "null")):
+        points[name] = points[side].between(points["measured"] / BAND, points["measured"] * BAND)
     return points
 
 
@@ -139,13 +141,12 @@ def _add_numbers(
         mark |= {"color": cycled(PREDICTION_COLOURS, place)}
         rows = points[points["kind"] == kind]
         groups += [(kind, kind, "predicted", rows, mark)] if len(rows) else []
-    for name, group, column, rows, mark in groups:
+    for name, group, of, rows, mark in groups:
         text = [
-            f"{row.metric}, {row.scope}: measured {row.measured:,.6g}, "
-            f"{column} {getattr(row, column):,.6g}"
+            f"{row.metric}, {row.scope}: measured {row.measured:,.6g}, {of} {getattr(row, of):,.6g}"
             for row in rows.itertuples()
         ]
-        x, y = (rows[side].clip(*ends).to_numpy(float) for side in ("measured", column))
+        x, y = (rows[side].clip(*ends).to_numpy(float) for side in ("measured", of))
         look = {"meta": group, "legendgroup": group, "cliponaxis": False, "marker": mark}
         trace = scatter(x, y, name, "markers", text=text, **look, **_WORDS_ONLY)
         grid.add(trace, panel, once=True)
@@ -363,8 +364,13 @@ def sweep_lines(
     others = ["recording", *(axis for axis in axes if axis != along)]
     known = rows[rows[along].notna()]
     x_axis = {} if pd.api.types.is_integer_dtype(known[along]) else {"type": "category"}
+    if not x_axis and known[along].min() > 0 and known[along].max() >= WIDE * known[along].min():
+        at = sorted(int(value) for value in known[along].unique())
+        x_axis = {"type": "log", "tickvals": at, "ticktext": [str(value) for value in at]}
     axes_look = {"x_axis": x_axis, "y_axis": _FROM_ZERO}
-    grid = PanelGrid(list(metrics), f"Predicted along {along}", along, columns=2, **axes_look)
+    titles = [column(metric).in_words for metric in metrics]
+    axis_title = f"{along} (logarithmic axis)" if x_axis.get("type") == "log" else along
+    grid = PanelGrid(titles, f"Predicted along {along}", axis_title, columns=2, **axes_look)
     groups = list(known.groupby(others, sort=False, dropna=False))
     for panel, metric in enumerate(metrics):
         for place, ((recording, *values), own) in enumerate(groups[:LINES_AT_MOST]):
@@ -382,6 +388,9 @@ def sweep_lines(
             x = [str(at) if isinstance(at, bool | str) else int(at) for at in means.index]
             line = scatter(x, means.to_numpy(float), name, "lines+markers", **look)
             grid.add(line, panel, once=True)
+        values = known[metric].to_numpy(float)
+        if values.min() > 0 and values.max() >= WIDE * values.min():
+            grid.set_axis("y", panel, {"type": "log", "title": {"text": "(log)"}})
     if len(groups) > LINES_AT_MOST:
         grid.write_below(f"not drawn: {count_of(len(groups) - LINES_AT_MOST, 'more combination')}")
     return grid.figure()
@@ -419,7 +428,7 @@ def pareto_front(
             )
             marker = {"color": colour, "symbol": symbol, "size": 8}
             look = {"line": {"color": colour, "shape": "hv"}, "marker": marker}
-            values = (shown[column].to_numpy(float) for column in (x, y))
+            values = (shown[name_of].to_numpy(float) for name_of in (x, y))
             words = ["<br>".join(lines) or "as recorded" for lines in settings]
             grid.add(scatter(*values, name, mode, text=words, **look), 0)
     return grid.figure(height=420)
@@ -461,8 +470,12 @@ def fleet_hosts(hosts: pd.DataFrame, metrics: Sequence[str]) -> go.Figure:
         metrics: columns to draw.
     """
     axes = {"x_axis": {"type": "category"}, "y_axis": _FROM_ZERO}
-    grid = PanelGrid(list(metrics), "Hosts of both sides", "", "per host", **axes)
+    titles = [column(metric).in_words for metric in metrics]
+    grid = PanelGrid(titles, "Hosts of both sides", "", "per host", **axes)
     for panel, metric in enumerate(metrics):
+        values = hosts[metric].to_numpy(float)
+        if np.nanmin(values) > 0 and np.nanmax(values) >= WIDE * np.nanmin(values):
+            grid.set_axis("y", panel, {"type": "log", "title": {"text": "per host (log)"}})
         for place, side in enumerate(("base", "patch")):
             own = hosts[hosts["side"] == side]
             points = {"x": [side] * len(own), "y": own[metric].to_numpy(dtype=float)}

@@ -347,17 +347,31 @@ def folios(measured: Tables, predicted: Tables) -> Drawing:
 
 
 @FigureFunction
-def ownership_over_time(predicted: Tables) -> Drawing:
+def ownership_over_time(measured: Tables, predicted: Tables) -> Drawing:
     """One panel per quantity: what zone->lock took so far, and how broken up free memory is.
 
+    An axis that does not begin at zero says so.
+
     Args:
-        predicted: time_ns, quantity, value; or such tables by label.
+        measured: time_ns, quantity, value; None where the load was not recorded.
+        predicted: the same, or such tables by label.
     """
-    drawn = lanes(None, predicted)
+    drawn = lanes(measured, predicted)
+    origin = common_origin(drawn)
+    series = {lane.key: series_by_key(lane.table, "quantity", "value", origin) for lane in drawn}
+    panels, cuts = [], []
+    for name in keys_seen(drawn, "quantity")[::-1]:
+        lines = {lane: by_name[name] for lane, by_name in series.items() if name in by_name}
+        cut = axis_cut(np.concatenate([[], *(y for _, y in lines.values())])) or {}
+        panels.append((name + (" (axis cut)" if cut else ""), PREDICTION_COLOURS[0], lines))
+        cuts.append(cut)
     title = "zone->lock, and the fragmentation it is paid with"
-    look: dict[str, Any] = {"columns": 2, "colour": lambda _: PREDICTION_COLOURS[0]}
-    look["keys"] = keys_seen(drawn, "quantity")[::-1]
-    return small_multiples(drawn, "quantity", "value", title, "", **look).drawing()
+    names = [name for name, _, _ in panels]
+    grid = PanelGrid(names, title, TIME_AXIS, columns=2, y_axis={"rangemode": "tozero"})
+    grid.draw_lines(drawn, panels)
+    for panel, cut in enumerate(cuts):
+        grid.set_axis("y", panel, cut)
+    return grid.drawing()
 
 
 SMALLEST_NS = 64
@@ -425,19 +439,20 @@ def at_a_glance(measured: Any, predicted: Any) -> Drawing:
     """
     replays = dict(predicted) if isinstance(predicted, Mapping) else {"predicted": predicted}
     drawn = lanes(measured.lock, {label: replay.lock for label, replay in replays.items()})
-    colours = [INK, *(cycled(PREDICTION_COLOURS, lane.rank) for lane in drawn[1:])]
-    drawn = [replace(lane, colour=colour) for lane, colour in zip(drawn, colours, strict=True)]
+    if len(drawn) == 2:
+        colours = (INK, PREDICTION_COLOURS[0])
+        drawn = [replace(lane, colour=colour) for lane, colour in zip(drawn, colours, strict=True)]
     sources = dict(zip((lane.key for lane in drawn), (measured, *replays.values()), strict=True))
     origin = min(int(replay.free_pages["time_ns"].min()) for replay in replays.values())
     quiet, panels, cuts = [], {}, []
     for words, lines in _quantities(sources, origin):
         values = np.concatenate([[], *(y for _, y in lines.values())])
-        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-        if low == high:
+        cut = axis_cut(values)
+        if cut is None:
             quiet.append(words)
             continue
-        is_cut, room = low >= high / 2, 0.08 * (high - low)
-        cuts.append({"range": [low - room, high + room], "autorange": False} if is_cut else {})
+        cuts.append(cut)
+        is_cut = bool(cut)
         panels[words + (" (axis cut)" if is_cut else "")] = (words, INK, lines)
     title = "What happens, and what the model predicts of it"
     y_axis = {"rangemode": "tozero"}
@@ -448,6 +463,19 @@ def at_a_glance(measured: Any, predicted: Any) -> Drawing:
     if quiet:
         grid.write_below(f"Nothing changes in: {'; '.join(quiet)}.")
     return grid.drawing()
+
+
+def axis_cut(values: np.ndarray) -> dict[str, Any] | None:
+    """What an axis is told so that curves are told apart; None for values that are all the same.
+
+    {} where the axis begins at zero; else a range, where that would leave half of it empty.
+    """
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    if low == high:
+        return None
+    room = 0.08 * (high - low)
+    is_cut = low >= high / 2
+    return {"range": [low - room, high + room], "autorange": False} if is_cut else {}
 
 
 def _quantities(sources: Mapping[str, Any], origin: int) -> Iterator[tuple[str, dict[str, Line]]]:
