@@ -26,7 +26,8 @@ from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, View
 def compute(policy, progress, cancelled):
     line = go.Scatter(x=[0, 1], y=[0, policy.pcp_batch or 0], meta="line")
-    return View(figure=go.Figure(line, {"title": {"text": "A <b>line</b>"}}), words=lambda: "in words")
+    figure = go.Figure(line, {"title": {"text": "A <b>line</b>"}})
+    return View(figure=figure, words=lambda: "in words")
 Explorer("title", PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63}), compute)"""
 
 
@@ -80,7 +81,7 @@ def test_the_post_is_what_tagged_cells_print_in_72_columns(done: nbformat.Notebo
 
 
 def test_without_a_tagged_cell_all_that_is_printed_is_the_post() -> None:
-    cell = new_code_cell("", outputs=[new_output("stream", name="stdout", words=lambda: "shown\n")])
+    cell = new_code_cell("", outputs=[new_output("stream", name="stdout", text="shown\n")])
     assert post_text(new_notebook(cells=[cell])) == "shown\n"
 
 

@@ -113,7 +113,7 @@ def test_stacked_figures_keep_their_places_and_share_a_legend() -> None:
     assert whole.layout.height == sum(part.layout.height for part in parts)
     assert len(whole.data) == sum(len(part.data) for part in parts)
     entries = [(trace.name, trace.type) for trace in whole.data if trace.showlegend]
-    assert entries == [("measured", "scatter"), ("predicted", "scatter"), ("predicted", "bar")]
+    assert entries == [("measured", "scatter"), ("predicted", "scatter")]
     shown = " ".join(notes_of(whole))
     for part in parts:
         assert part.layout.title.text in shown
