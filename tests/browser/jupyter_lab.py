@@ -21,12 +21,6 @@ from playwright.sync_api import ConsoleMessage, Page, expect
 
 TOKEN = "browser-test"
 SERVER_START_S = 60
-PATIENT = """{
-  const limited = AbortSignal.timeout;
-  AbortSignal.timeout = ms => limited.call(AbortSignal, Math.max(ms, 60000));
-}"""
-"""anywidget gives each model two seconds by the clock to start, and then no message reaches it: on
-a busy machine JupyterLab's own work takes longer, which says nothing about the model."""
 START_MS, RUN_ALL_MS, REDRAW_MS = 60_000, 300_000, 60_000
 SETTINGS = {"notebook-extension/tracker": {"windowingMode": "none"}}
 PROGRAM = """
@@ -153,7 +147,6 @@ def run_all(page: Page, lab: Lab, notebook: str) -> None:
     """Open a notebook, run all its cells and wait for the last."""
     cells = nbformat.read(lab.root / notebook, as_version=4).cells
     code_cells = sum(cell.cell_type == "code" for cell in cells)
-    page.add_init_script(PATIENT)
     page.goto(lab.url_of(notebook))
     prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
     expect(prompts).to_have_count(code_cells, timeout=START_MS)
