@@ -144,19 +144,18 @@ class PageForPage:
         return float(counted.mean()) if len(counted) else float("nan")
 
 
-def page_for_page(recording: Recording, assumptions: Assumptions | None = None) -> PageForPage:
+def page_for_page(recording: Recording) -> PageForPage:
     """Replay a recording from its state file, up to the last one if there are several.
 
     Args:
         recording: with a state file.
-        assumptions: ours; of a literal replay.
 
     Raises:
         UsageError: the recording has no state file.
     """
     if recording.start_state is None:
         raise UsageError(f"{recording.path}: has no state file, so pages have no known place")
-    assumptions = assumptions or Assumptions(reclaim="literal")
+    assumptions = Assumptions()
     rules = recorded_rules(recording).rules
     prepared = prepare(recording, rules, assumptions, 0)
     start = partial(prepared.state, rules, recorded_policy(recording), assumptions)

@@ -14,7 +14,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import install, make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, ascii_only, count_of, paragraph
+from pagealloc_model.base.text import NOT_AVAILABLE, ascii_only, count_of, paragraph
 from pagealloc_model.diagnosis import judging
 from pagealloc_model.diagnosis import true_state as true
 from pagealloc_model.diagnosis.judging import resync
@@ -381,7 +381,7 @@ _READING = (
 )
 
 
-def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
+def choice_table(placement: Placement) -> str:
     """Shares by choice, one line each, then by CPU."""
 
     def shares(row: Any) -> Iterator[str]:
@@ -401,19 +401,19 @@ def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
         counts = (row.judged, row.hits, *shares(row), NOT_AVAILABLE, NOT_AVAILABLE)
         rows.append((heading, f">={row.margin_at_least} pages", *counts))
     titles = ("choice", "scope", "judged", "hits", "share", "null", "unjudged", "repairs")
-    return f"{Table(titles, rows).to_text(width)}\n\n{paragraph(_READING, width=width)}\n"
+    return f"{Table(titles, rows).to_text()}\n\n{paragraph(_READING)}\n"
 
 
-def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
+def miss_list(placement: Placement) -> str:
     """The first misses of each choice: event, what the rule says, the state it says it from."""
     lines: list[str] = []
     totals = placement.choices[placement.choices["scope"] == "all"].set_index("choice")
     for choice, misses in placement.misses.groupby("choice", sort=False):
         count = int(totals.loc[choice, "judged"] - totals.loc[choice, "hits"])
         words = f"{count_of(count, 'miss', 'misses')} ({KERNEL_FUNCTIONS[str(choice)]})"
-        lines.append(paragraph(f"{choice}: {words}", width=width))
+        lines.append(paragraph(f"{choice}: {words}"))
         for miss in misses.head(MISSES_TOLD).itertuples():
-            lines.append(paragraph(_explained(miss), width=width, label="  - "))
+            lines.append(paragraph(_explained(miss), label="  - "))
         lines.append("")
     return "\n".join(lines)
 

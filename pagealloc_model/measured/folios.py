@@ -11,6 +11,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.base.arrays import parts
+from pagealloc_model.recording.machine import PAGE_KB
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
 
@@ -156,7 +157,7 @@ def _served_in_place(leads: np.ndarray, failed: np.ndarray) -> np.ndarray:
     return np.where(first == len(leads), -1, first)
 
 
-def counted_folios(snapshots: Iterable[Snapshot], page_kib: int = 4) -> pd.DataFrame:
+def counted_folios(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
     """Counters of `transparent_hugepage/hugepages-SIZE/stats`: time_ns, order, name, value."""
     import pandas as pd
 
@@ -165,8 +166,8 @@ def counted_folios(snapshots: Iterable[Snapshot], page_kib: int = 4) -> pd.DataF
         for name, value in (snapshot.folio_stats.values if snapshot.folio_stats else {}).items():
             size, _, counter = name.partition("/")
             kib = size.removeprefix("hugepages-").removesuffix("kB")
-            if kib.isdecimal() and int(kib) >= page_kib:
-                order = (int(kib) // page_kib).bit_length() - 1
+            if kib.isdecimal() and int(kib) >= PAGE_KB:
+                order = (int(kib) // PAGE_KB).bit_length() - 1
                 rows.append((snapshot.time_ns, order, counter, value))
     return pd.DataFrame(rows, columns=["time_ns", "order", "name", "value"])
 

@@ -42,15 +42,12 @@ del show_statically"""
 """Run before the notebook's own cells; no part of the executed copy."""
 
 
-def executed(
-    notebook: Path, parameters: Mapping[str, object], report: Report | None = None
-) -> NotebookNode:
+def executed(notebook: Path, parameters: Mapping[str, object]) -> NotebookNode:
     """A copy of a notebook with outputs, in which widgets are figures and text.
 
     Args:
         notebook: an .ipynb file with one cell tagged "parameters".
         parameters: values that replace those of that cell.
-        report: called with the share of cells done, 0 to 1; None shows a bar where one is seen.
 
     Raises:
         UsageError: no such cell, no such parameter, or a cell that failed.
@@ -71,7 +68,7 @@ def executed(
         cell = new_code_cell(settings, metadata={"tags": [INJECTED]})
         copy.cells.insert(copy.cells.index(defaults) + 1, cell)
     copy.cells.insert(0, new_code_cell(FIRST_CELL))
-    with progress(f"running {name}", len(copy.cells), "cells", given=report) as advance:
+    with progress(f"running {name}", len(copy.cells), "cells") as advance:
         _run(copy, name, advance)
     del copy.cells[0]
     for cell in copy.cells:  # the notebook's own are counted from 1
@@ -212,21 +209,18 @@ class Study(NamedTuple):
     not_written: str
 
 
-def write_study(
-    notebook: Path, parameters: Mapping[str, object], directory: Path, report: Report | None = None
-) -> Study:
+def write_study(notebook: Path, parameters: Mapping[str, object], directory: Path) -> Study:
     """Run a notebook and write what it shows.
 
     Args:
         notebook: an .ipynb file.
         parameters: values that replace those of its first cell.
         directory: is there, and empty.
-        report: called with the share of cells done, 0 to 1.
 
     Raises:
         UsageError: the notebook cannot be run with these parameters.
     """
-    done, name = executed(notebook, parameters, report), notebook.stem
+    done, name = executed(notebook, parameters), notebook.stem
     nbformat.write(done, directory / f"{name}.ipynb")
     (directory / f"{name}.html").write_text(offline_page(done, name), encoding="utf-8")
     (directory / "post.txt").write_text(post_text(done), encoding="ascii")

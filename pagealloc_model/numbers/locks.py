@@ -53,7 +53,7 @@ def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
 
 
 def lock_policy_table(
-    base: LockTimes, patch: LockTimes, title: str, lines: Sequence[str] = (), width: int = 72
+    base: LockTimes, patch: LockTimes, title: str, lines: Sequence[str] = ()
 ) -> str:
     """The same as plain text for a mail, with what it rests on.
 
@@ -62,7 +62,6 @@ def lock_policy_table(
         patch: under the other one.
         title: what base and patch are.
         lines: more to say below.
-        width: characters per line at most.
     """
     rests_on = [
         title,
@@ -71,7 +70,7 @@ def lock_policy_table(
         f"costs {SPREAD:.2f} times smaller and larger.",
         *patch.model.costs.lines(),
     ]
-    footer = "\n".join(paragraph(line, width=width) for line in rests_on)
+    footer = "\n".join(paragraph(line) for line in rests_on)
     # Results in time for the lowest and the highest costs.
     sides = [
         with_spread(side.log, side.machine, side.model, side.visits).set_index("result")
@@ -86,8 +85,8 @@ def lock_policy_table(
         if "(" in name
     ]
     titles = ("time", "result", "base, low", "high", "patch, low", "high")
-    spread = Table(titles, rows).to_text(width)
-    return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}", width=width)
+    spread = Table(titles, rows).to_text()
+    return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}")
 
 
 def _quantities(times: LockTimes) -> Iterator[Quantity]:

@@ -222,15 +222,12 @@ def row_words(row: Any, *, place: str = " in ") -> str:
     return words
 
 
-def error_table(
-    errors: pd.DataFrame, kernel: pd.DataFrame | None = None, *, width: int = WIDTH
-) -> str:
+def error_table(errors: pd.DataFrame, kernel: pd.DataFrame | None = None) -> str:
     """The error table of one validation as plain text.
 
     Args:
         errors: metric, scope, measured, predicted, error, unit, null_model, null_error, kind.
         kernel: the same of a kernel build, to stand beside them in place of the null model's.
-        width: characters per line at most.
     """
     beside = {} if kernel is None else {(row.metric, row.scope): row for row in kernel.itertuples()}
     rows = []
@@ -252,8 +249,8 @@ def error_table(
     if kernel is not None:
         titles = ("measured", "model", "error", "kernel", "error")
         rule += " kernel: predicted by the kernel build's own code."
-    table = Table(("metric", "scope", *titles), rows).to_text(width)
-    return f"{table}\n\n{paragraph(rule, width=width)}\n"
+    table = Table(("metric", "scope", *titles), rows).to_text()
+    return f"{table}\n\n{paragraph(rule)}\n"
 
 
 def error_cell(value: object, row: Any) -> str:

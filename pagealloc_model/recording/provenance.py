@@ -13,6 +13,7 @@ import numpy as np
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text import count_of
+from pagealloc_model.recording.machine import PAGE_KB
 from pagealloc_model.recording.page_frames import SECTION
 from pagealloc_model.recording.proc.pages import BUDDY
 from pagealloc_model.recording.recording import Recording, most_words
@@ -88,7 +89,6 @@ _LONG_GAP_S = 3600
 """Seconds without any event of a whole machine that make its times doubtful."""
 _MAX_ORDER = 10
 """Largest order of a free list (S1.1)."""
-_PAGE_KB = 4
 _MEM_TOTAL = re.compile(r"^MemTotal:\s+(\d{1,15}) kB", re.MULTILINE)
 _ONLY_GROW = re.compile(
     "(pgfree|pgfault|pgmajfault|pgactivate|pgpgin|pgpgout)$|pgalloc_|pgsteal_|pgscan_"
@@ -373,7 +373,7 @@ def _sizes(recording: Recording, usable: _Usable) -> _Found:
     first, zones = usable[0]
     managed = sum(zone.managed for zone in zones)
     recorded = _MEM_TOTAL.search(str(recording.meta.get("meminfo") or ""))
-    total = int(recorded[1]) // _PAGE_KB if recorded else 0
+    total = int(recorded[1]) // PAGE_KB if recorded else 0
     odd = []
     if 0 < total < managed * (1 - _SAME_SIZE):
         odd.append(f"meminfo has {total} pages, zoneinfo {managed} managed ones")
@@ -394,9 +394,9 @@ def _sizes(recording: Recording, usable: _Usable) -> _Found:
         odd.append("zones begin elsewhere in some snapshots than in others")
     if odd:
         return REFUSED, "; ".join(odd), _OF_ONE_RUN
-    gib = managed * _PAGE_KB / (1 << 20)
+    gib = managed * PAGE_KB / (1 << 20)
     if total > managed * (1 + _SAME_SIZE):
-        words = f"{gib:.2f} GiB managed at the start, but meminfo has {total * _PAGE_KB >> 20} GiB"
+        words = f"{gib:.2f} GiB managed at the start, but meminfo has {total * PAGE_KB >> 20} GiB"
         return DOUBT, words, _AFTER_BOOT
     return USABLE, f"{gib:.2f} GiB managed; all files agree"
 

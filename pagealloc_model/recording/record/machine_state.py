@@ -141,8 +141,8 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
     def of_zones(path: str, missing: int | None = 0) -> np.ndarray:
         return np.array([zone.number(path, missing) for zone in zones], np.int64)
 
-    def of_nodes(path: str, missing: int | None = 0) -> np.ndarray:
-        return np.array([node.number(path, missing) for _, node in nodes], np.int64)
+    def of_nodes(path: str) -> np.ndarray:
+        return np.array([node.number(path, 0) for _, node in nodes], np.int64)
 
     def of_pagesets(path: str) -> np.ndarray:
         table = np.full((len(zones), cpus), -1, np.int64)

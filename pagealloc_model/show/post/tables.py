@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 
 def _text(
-    titles: Sequence[str], rows: Sequence[Sequence[str | float]], width: int, *notes: str
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str | float]],
+    *notes: str,
+    width: int = WIDTH,
 ) -> str:
     """A table, and paragraphs below it."""
     parts = [Table(titles, rows).to_text(width), *(paragraph(note, width=width) for note in notes)]
@@ -48,7 +51,7 @@ TARGET = 0.05
 JUDGED = ("acquisitions", "pages_per_acquisition")
 
 
-def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
+def traffic_table(comparison: LockComparison) -> str:
     """Every site's counts."""
     by_site = comparison.by_site.set_index("site")
     rows = []
@@ -58,7 +61,7 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
             if not (pd.isna(measured) and pd.isna(predicted)):
                 name = quantity.replace("_", " ")
                 rows.append((name, str(site), measured, predicted, percent(error)))
-    return _text(("quantity", "site", "measured", "predicted", "error"), rows, width)
+    return _text(("quantity", "site", "measured", "predicted", "error"), rows)
 
 
 def traffic_line(comparison: LockComparison) -> str:
@@ -76,22 +79,22 @@ def traffic_line(comparison: LockComparison) -> str:
     )
 
 
-def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
+def longest_hold_table(times: LockTimes) -> str:
     """The longest hold of each caller in pages, and in time for low and high costs."""
     rows = []
     for row in times.longest_holds().itertuples():
         cause = " ".join(filter(None, (row.site, row.cause)))
         in_us = (row.hold_ns / 1e3 * factor for factor in (1 / SPREAD, 1, SPREAD))
         rows.append(("longest hold", cause, row.pages, *in_us))
-    return _text(("caller", "cause", "pages", "us, low", "us", "us, high"), rows, width)
+    return _text(("caller", "cause", "pages", "us, low", "us", "us, high"), rows)
 
 
-def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
+def spread_table(spread: pd.DataFrame) -> str:
     """Those of `with_spread` in time but longest holds, for low and high costs."""
     others = spread[~spread["result"].astype(str).str.startswith("longest hold, ")]
     columns = ["result", "low", "value", "high"]
     rows = [("in time", *row) for row in others[columns].itertuples(index=False)]
-    return _text(("what", "unit", "low", "value", "high"), rows, width)
+    return _text(("what", "unit", "low", "value", "high"), rows)
 
 
 def trylock_line(times: LockTimes) -> str:
@@ -115,9 +118,7 @@ REPEATED_RULE = (
 )
 
 
-def repeated_table(
-    repeated: RepeatedComparison, *, style: Style = "signed", width: int = WIDTH
-) -> str:
+def repeated_table(repeated: RepeatedComparison, *, style: Style = "signed") -> str:
     """Means, spread and significance by metric, with the sign rule and the test.
 
     Style "signed" prints means, standard deviations, the raw change and p; "mmtests" Min, Amean,
@@ -136,7 +137,7 @@ def repeated_table(
     if style == "mmtests":
         moments = [line for row in repeated.rows.itertuples() for line in _moments(row)]
         titles = ("metric", "scope", "base", "patch")
-        return _text(titles, moments, width, f"{results.MMTESTS_RULE} {tested}")
+        return _text(titles, moments, f"{results.MMTESTS_RULE} {tested}")
     titles = ("metric", "scope", "base", "+-", "patch", "+-", "change", "error", "p", "")
     rows = []
     for row in repeated.rows.itertuples():
@@ -147,7 +148,7 @@ def repeated_table(
         p = NOT_AVAILABLE if pd.isna(row.p) else f"{row.p:.3f}"
         judgement = results.judgement(row)
         rows.append((with_unit(row), str(row.scope), *values, *shown, p, judgement))
-    return _text(titles, rows, width, f"{REPEATED_RULE} {tested}")
+    return _text(titles, rows, f"{REPEATED_RULE} {tested}")
 
 
 def _moments(row: Any) -> Iterator[tuple[str, ...]]:
@@ -170,13 +171,13 @@ def _moments(row: Any) -> Iterator[tuple[str, ...]]:
         yield with_unit(row), f"{row.scope} {name}", f"{results.value_and_gain(base, 0.0)} ", shown
 
 
-def snapshot_table(snapshots: pd.DataFrame, *, width: int = WIDTH) -> str:
+def snapshot_table(snapshots: pd.DataFrame) -> str:
     """Measured, predicted and null values at every snapshot of one validation."""
     rows = [
         (f"{row.metric}, {row.scope}", f"{row.time_s:.2f} s", row.measured, row.predicted, row.null)
         for row in snapshots.itertuples()
     ]
-    return _text(("metric", "time", "measured", "predicted", "nothing changes"), rows, width)
+    return _text(("metric", "time", "measured", "predicted", "nothing changes"), rows)
 
 
 MARKS = dict.fromkeys((NO_EFFECT, statistics.NOT_PREDICTED, statistics.TOO_FEW), " ") | {
@@ -214,7 +215,7 @@ def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int =
     """
     blocks = []
     for title, rows in changes.groupby("pair", sort=False):
-        blocks += _pair(str(title), rows, width)
+        blocks += _pair(str(title), rows)
     shares = experiment_score(score, width=width)
     return "\n\n".join([*blocks, paragraph(READING, width=width), shares])
 
@@ -245,7 +246,7 @@ def experiment_score(score: pd.DataFrame, *, width: int = WIDTH) -> str:
         quiet = share(row.quiet_inside, row.quiet)
         scored.append(("quantities of all pairs", row.model, row.measurable, *shares, quiet))
     titles = ("model", "mode", "effects", "within", "direction", "wrong", "none", "quiet")
-    return _text(titles, scored, width, SCORE_RULE)
+    return _text(titles, scored, SCORE_RULE, width=width)
 
 
 def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
