@@ -103,6 +103,8 @@ FIELDS = "comm,pid,tid,cpu,time,event,trace"
 _LINES_PER_REPORT = 1 << 14
 _LONGEST_LINE, _MOST_SILENT = 1 << 14, 1 << 20
 _MOST_NAMED = 20
+_SOME_BACK = 0.125
+"""Share of lines whose time may be before the last one's, as where CPUs stand one by one."""
 _FEW = 4
 _STALLS = ("vmscan:mm_vmscan_direct_reclaim_", "compaction:mm_compaction_")
 RECORD_THESE = "record with -e kmem:mm_page_alloc -e kmem:mm_page_free"
@@ -314,7 +316,8 @@ class ScriptReader:
         if not self.rows.count and (self._needs_pages or not self.rows.tables):
             raise self._no_event()
         times = np.array(self.rows.main, np.int64)[:: len(trace_columns.COLUMN_TYPES)]
-        if len(times) and times[0] == 0 and np.any(times[1:] < times[:-1]):
+        back = np.count_nonzero(times[1:] < times[:-1])
+        if back and (times[0] == 0 or back > max(_SOME_BACK * len(times), _MOST_NAMED)):
             what = "holds differences of times, not times"
             raise RecordingError(self.path, what, todo=_RECORD_AGAIN)
         columns, tables = self.rows.columns(_text_columns)
@@ -390,6 +393,9 @@ _LINE = re.compile(
 else there: a stack's beginning, a function, a system call."""
 _COLUMN = re.compile(r"^#[ |/_-]{1,80}=> (\S[^=]{0,60}?)\s*$")
 """A line of the header, which names one of the characters of the flags."""
+_LATENCY = re.compile(r"^# \w{1,40} latency trace v")
+_NO_CONTEXT = re.compile(r"^\s*mm_\w{1,60}:")
+_WHOLE_NUMBER = re.compile(r"\[\d{1,5}\]\s*(?:[^\s\d]\S{3,9}\s+)?\d{1,20}: ")
 _TRACER = re.compile(r"^# tracer: (\w{1,40})")
 _TRACE_TEXT_LOST = re.compile(
     r"^CPU:(?P<cpu>\d{1,4}) \[(?:LOST )?(?:(?P<count>\d{1,15}) )?EVENTS(?: DROPPED)?\]"
@@ -466,6 +472,7 @@ class _TextReader(ScriptReader):
         self._exact = True
         self._columns: list[str] = []
         self._tracer = ""
+        self._is_latency = False
         self._context_unknown = False
 
     def line(self, line: str) -> None:
@@ -512,7 +519,9 @@ class _TextReader(ScriptReader):
 
     def _header(self, line: str) -> None:
         """Take a line of the header: the tracer, or the name of a character of the flags."""
-        if tracer := _TRACER.match(line):
+        if _LATENCY.match(line):
+            self._is_latency = True
+        elif tracer := _TRACER.match(line):
             self._tracer = tracer[1]
             self._columns = []
         elif (column := _COLUMN.match(line)) and len(self._columns) < _MOST_NAMED:
@@ -539,7 +548,19 @@ class _TextReader(ScriptReader):
             return self._error(f"is of the tracer {self._tracer}, which gives no times", todo)
         if _NO_TASK.match(line):
             return self._error(_CUT_OFF, _AS_MADE)
-        return self._error("is no text of ftrace, or its clock gives no seconds")
+        tracing = "/sys/kernel/tracing"
+        if self._is_latency:
+            todo = f"record again after echo 0 > {tracing}/options/latency-format"
+            return self._error("is in the latency format, whose times are not the clock's", todo)
+        if _NO_CONTEXT.match(line):
+            todo = f"record again after echo 1 > {tracing}/options/context-info"
+            return self._error("has no task, CPU and time", todo)
+        if _WHOLE_NUMBER.search(line):
+            todo = (
+                f"record again after echo mono > {tracing}/trace_clock, or with trace-cmd -C mono"
+            )
+            return self._error("has a clock that gives no seconds", todo)
+        return self._error("is no text of ftrace")
 
     def _finish(self) -> trace_columns.Trace:
         unknown = (_UNKNOWN_CONTEXT,) if self._context_unknown else ()

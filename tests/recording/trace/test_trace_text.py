@@ -161,6 +161,10 @@ def test_atomic_follows_the_release(tmp_path: Path, release: str, word: int) -> 
         ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=63", "out of any kernel's"),
         ("hello world", "line 1 is not perf script output"),
         ("\n".join(f"t 1 [0] 0.00000{n}: {FREE}" for n in (0, 9, 5)), "differences of times"),
+        (
+            "\n".join(f"t 1 [0] 0.00000{n % 7 + 1}: {FREE}" for n in range(0, 900, 3)),
+            "differences of times",
+        ),
         ("", "holds no page-allocator event"),
         (
             "t 1 [0] 1.000000: sched:sched_switch: prev_pid=1",
@@ -260,7 +264,14 @@ def test_losses_lie_where_they_are_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (f"  t-1 [000]64670027081675: {TRACED_ALLOC}", "line 3 .*clock gives no seconds"),
+        (f"  t-1 [000]64670027081675: {TRACED_ALLOC}", "line 3 .*clock that gives no seconds"),
+        (f"  t-1 [000] d..1. 64675: {TRACED_ALLOC}", "clock that gives no seconds; .*-C mono"),
+        (TRACED_ALLOC, "line 3 has no task, CPU and time; .*options/context-info"),
+        (f"  t-1  0d..1. 12us!: {TRACED_ALLOC}", "line 3 is no text of ftrace"),
+        (
+            f"# nop latency trace v1.1.5 on 6.1\n  t-1  0d..1. 12us!: {TRACED_ALLOC}",
+            "line 4 is in the latency format.*options/latency-format",
+        ),
         ("  t-1 [000] 1.000000: mm_page_free: page=0x1", "line 3 has no pfn"),
         (f"  t-1 [99999] 1.000000: {TRACED_ALLOC}", "line 3 has a CPU"),
     ],
