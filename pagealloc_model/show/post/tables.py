@@ -215,7 +215,7 @@ def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int =
     """
     blocks = []
     for title, rows in changes.groupby("pair", sort=False):
-        blocks += _pair(str(title), rows)
+        blocks += _pair(str(title), rows, width)
     shares = experiment_score(score, width=width)
     return "\n\n".join([*blocks, paragraph(READING, width=width), shares])
 
