@@ -22,9 +22,9 @@ def add_stalls(commands: Commands) -> None:
         "print how long tasks stalled in direct reclaim and compaction, by task and order",
         example="pagealloc stalls mixed_6.1",
         more="""
-        A perf.data or text will do that has only mm_vmscan_direct_reclaim_begin and _end, or
-        mm_compaction_begin and _end; with mm_compaction_try_to_compact_pages compaction has its
-        order, too. kswapd and kcompactd are left out.""",
+        A perf.data, trace.dat or text will do that has only mm_vmscan_direct_reclaim_begin and
+        _end, or mm_compaction_begin and _end; with mm_compaction_try_to_compact_pages compaction
+        has its order, too. kswapd and kcompactd are left out.""",
     )
     parser.add_argument("path", metavar="PATH", help="a recording, or its event file alone")
     parser.add_argument(
@@ -35,6 +35,8 @@ def add_stalls(commands: Commands) -> None:
 
 def run_stalls(options: argparse.Namespace) -> int:
     """Print the largest totals."""
+    import pandas as pd
+
     from pagealloc_model.measured.memory_stalls import SPANS
     from pagealloc_model.measured.task_stalls import stalls_by_task
     from pagealloc_model.recording.event_files import event_file_of, read_events
@@ -63,7 +65,7 @@ def run_stalls(options: argparse.Namespace) -> int:
         [
             f"{row.task or NOT_AVAILABLE} {row.pid}",
             row.cause,
-            NOT_AVAILABLE if row.order is None or row.order != row.order else str(row.order),
+            NOT_AVAILABLE if pd.isna(row.order) else str(row.order),
             row.stalls,
             *(
                 Cell(shown=f"{ns / _NS_PER_MS:.3f}", number=ns)

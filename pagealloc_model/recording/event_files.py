@@ -53,7 +53,7 @@ def read_events(
             perf.data or holds pages of the ring buffer; None: in memory.
         progress: called with the share done, 0 to 1.
         main_chains: make tables of those page-allocator events that carry call chains, too.
-        needs_pages: refuse a perf.data or text without page-allocator events.
+        needs_pages: refuse a file without page-allocator events; a columnar form has them.
 
     Raises:
         RecordingError: the file cannot be read as any of these.
@@ -61,7 +61,7 @@ def read_events(
     if _is_copy_of_tracefs(path):
         from pagealloc_model.recording.trace.trace_dat import read_tracefs_copy
 
-        return read_tracefs_copy(path, directory, progress)
+        return read_tracefs_copy(path, directory, progress, needs_pages=needs_pages)
     if is_store(path):
         from pagealloc_model.recording.trace.store import read_store
 
@@ -76,7 +76,7 @@ def read_events(
     if begins.startswith(TRACING_MAGIC):
         from pagealloc_model.recording.trace.trace_dat import read_trace_dat
 
-        return read_trace_dat(path, directory, progress)
+        return read_trace_dat(path, directory, progress, needs_pages=needs_pages)
     from pagealloc_model.recording.trace.trace_text import (
         is_trace_text,
         read_perf_script,

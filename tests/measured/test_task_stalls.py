@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from pagealloc_model.cli.main import main
 from pagealloc_model.measured.task_stalls import stalls_by_task
 from pagealloc_model.recording.event_files import read_events
 from tests import synthetic_perf_data as perf
+from tests.trace_dat_writer import Pages, event, page, tracepoint_texts, write_trace_dat
 
+COMPACTED = Path(__file__).parents[1] / "recording/trace/samples/compaction.data.xz"
+COMPACTED_NS = (12022, 1959344, 67392229, 12674, 2184204, 387212)
+"""Spans of each zone, by `perf script --ns`."""
 GFP = "gfp_flags=GFP_KERNEL"
 TRACE = f"""\
 # tracer: nop
@@ -63,6 +68,38 @@ BEGIN = perf.Tracepoint(
 END = perf.Tracepoint(
     "vmscan:mm_vmscan_direct_reclaim_end", 602, (("unsigned long nr_reclaimed", 8, False),)
 )
+
+
+def test_a_trace_dat_with_these_events_alone_will_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = ((0, BEGIN.raw(7, order=2)), (9000, END.raw(7, nr_reclaimed=3)))
+    pages = Pages(
+        cpus={0: page(1000, *(event(delta, raw) for delta, raw in events))},
+        event_texts=tracepoint_texts(BEGIN, END),
+    )
+    path = write_trace_dat(tmp_path / "trace.dat", pages)
+    (row,) = stalls_by_task(read_events(path, needs_pages=False)).itertuples()
+    assert (row.task, row.pid, row.order, row.total_ns) == ("task", 7, 2, 9000)
+    assert main(["stalls", str(path)]) == 0
+    assert "1 stall of 1 task, 0.0 ms in all" in capsys.readouterr().out
+
+
+def test_a_perf_data_recorded_while_a_task_compacted_all_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Twice, of a 6.18: `perf record -a` while a shell wrote to vm.compact_memory.
+
+    The kernel names no order then.
+    """
+    table = stalls_by_task(read_events(COMPACTED, needs_pages=False))
+    (row,) = table.itertuples()
+    assert (row.task, row.cause, row.stalls) == ("sh", "direct compaction", 6)
+    assert row.total_ns == sum(COMPACTED_NS) and row.longest_ns == max(COMPACTED_NS)
+    assert main(["stalls", str(COMPACTED)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("6 stalls of 1 task, 71.9 ms in all")
+    assert re.search(r"sh 4086 +direct compaction +NA +6 ", printed)
 
 
 def test_a_perf_data_with_these_events_alone_will_do(

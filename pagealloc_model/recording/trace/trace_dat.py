@@ -87,6 +87,7 @@ class RingBuffer:
         stats: CPU -> text of its per_cpu/cpuN/stats after recording, where it is there.
         ticks: multiplier and shift that make nanoseconds of the pages' times.
         unpacked: `data` was unpacked from the file, so that offsets are none of the file.
+        needs_pages: refuse it without page-allocator events; else any tracepoint will do.
     """
 
     path: Path
@@ -103,6 +104,7 @@ class RingBuffer:
     notes: tuple[str, ...] = ()
     ticks: tuple[int, int] = NO_TICKS
     unpacked: bool = False
+    needs_pages: bool = True
 
 
 def read_ring_buffer(
@@ -120,7 +122,7 @@ def read_ring_buffer(
         todo = "record with trace_clock mono (trace-cmd record -C mono)"
         raise RecordingError(path, what, todo=todo)
     formats = [tracepoint for tracepoint in source.formats if tracepoint.system != "ftrace"]
-    table, type_offset, gfp_bits = _laid_out(path, formats)
+    table, type_offset, gfp_bits = _laid_out(path, formats, source.needs_pages)
     rows_of_type = np.full(1 << 16, -1, np.int32)
     for row, tracepoint in enumerate(formats):
         if tracepoint.id < len(rows_of_type):
@@ -134,7 +136,7 @@ def read_ring_buffer(
             for part in parts(len(times)):
                 known = times[part] >= 0
                 times[part][known] = nanoseconds(times[part][known], *source.ticks)
-    if not np.any(collected.columns["event"].values == Event.ALLOC):
+    if source.needs_pages and not np.any(collected.columns["event"].values == Event.ALLOC):
         what, todo = f"holds no {_ALLOC} event of its own buffer", f"record with {RECORD_WITH}"
         raise RecordingError(path, what, todo=todo)
     threads = (line.partition(" ") for line in source.cmdlines.splitlines())
@@ -169,7 +171,7 @@ def read_ring_buffer(
 
 
 def _laid_out(
-    path: Path, formats: list[TracepointFormat]
+    path: Path, formats: list[TracepointFormat], needs_pages: bool
 ) -> tuple[np.ndarray, int, dict[str, int]]:
     """The layout table, the offset of a tracepoint's number in raw data, and the gfp bits."""
     types = [tracepoint.field("common_type") for tracepoint in formats]
@@ -179,12 +181,12 @@ def _laid_out(
         table = np.array([at.layout_row(tracepoint) for tracepoint in formats])
         if None in types:
             raise ValueError(f"{formats[types.index(None)].event_name} has no common_type")
-        if alloc is None:
+        if not formats or (alloc is None and needs_pages):
             what, todo = f"has no format data of {_ALLOC}", f"record with {RECORD_WITH}"
             raise RecordingError(path, what, todo=todo)
         if offsets != {0}:
             raise ValueError("common_type is not where tracepoints begin")
-        return table, offsets.pop(), gfp_bits_from_print_fmt(alloc.print_fmt)
+        return table, offsets.pop(), gfp_bits_from_print_fmt(alloc.print_fmt) if alloc else {}
     except ValueError as error:
         todo = "this kernel's events are not supported"
         raise RecordingError(path, str(error), todo=todo) from None
@@ -239,7 +241,8 @@ def _walked(
 def _all_losses(
     source: RingBuffer, time_ns: np.ndarray, last_ns: np.ndarray, losses: np.ndarray
 ) -> Losses:
-    first, last = int(time_ns.min()), int(time_ns.max())
+    times = time_ns if len(time_ns) else last_ns
+    first, last = int(times.min()), int(times.max())
     cpus, starts, ends, counts = losses.T
     starts = np.minimum(np.where(starts < 0, first, starts), ends)
     rows = np.stack([cpus, starts, np.maximum(ends, starts), np.maximum(counts, 1)], axis=1)
@@ -281,9 +284,16 @@ _COPY = "copy it from /sys/kernel/tracing as docs/how_to_record.md shows"
 
 
 def read_tracefs_copy(
-    copy: Path, directory: Path | None = None, progress: Report | None = None
+    copy: Path,
+    directory: Path | None = None,
+    progress: Report | None = None,
+    *,
+    needs_pages: bool = True,
 ) -> Trace:
-    """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8)."""
+    """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8).
+
+    Without `needs_pages` other tracepoints alone will do.
+    """
 
     def text(path: Path, *, needed: bool = False) -> str:
         if not needed and not path.is_file():
@@ -336,6 +346,7 @@ def read_tracefs_copy(
         stats={cpu: text(path.with_name("stats")) for cpu, path in files.items()},
         notes=() if clock else ("no trace_clock: which clock the times are of is unknown",),
         unpacked=True,
+        needs_pages=needs_pages,
     )
     return read_ring_buffer(source, directory, progress)
 
@@ -558,9 +569,15 @@ def _first_word(data: bytes) -> int:
 
 
 def read_trace_dat(
-    path: str | Path, directory: Path | None = None, progress: Report | None = None
+    path: str | Path,
+    directory: Path | None = None,
+    progress: Report | None = None,
+    *,
+    needs_pages: bool = True,
 ) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of a trace.dat (T1 to T8).
+
+    Without `needs_pages` other tracepoints alone will do.
 
     The file may be of version 6 or 7, plain or compressed by zlib or zstd, the whole packed by
     gzip, xz or zstd. Of several buffers the one that holds most is read, and a note names the
@@ -635,6 +652,7 @@ def read_trace_dat(
         notes=tuple(notes),
         unpacked=buffer.packed,
         ticks=(mult, shift) if mult else NO_TICKS,
+        needs_pages=needs_pages,
     )
     return read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
 
