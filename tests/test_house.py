@@ -136,7 +136,7 @@ THROUGH_OTHERS = {
     *("base.jit.sealed", "diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
     *("loads.demand", "notebook.start_here", "numbers.values", "predicted.demand.bulk"),
     *("predicted.demand.mappings", "predicted.demand.threads", "predicted.start.as_read"),
-    *("recording.event_files", "recording.memory_state", "recording.record.emit_events"),
+    *("recording.event_files", "recording.record.emit_events"),
     *("recording.record.host", "recording.record.kernel_memory"),
     *("recording.record.machine_state", "recording.trace.walk", "show.drawing"),
 }

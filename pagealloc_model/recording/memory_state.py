@@ -39,7 +39,10 @@ from pagealloc_model.recording.recording import META_FILE, located, read_meta
 
 PROC = Path("/proc")
 STANDARD_INPUT = "-"
-_LOGS = ("sos_commands/kernel/dmesg", "sos_commands/kernel/dmesg_-T", "dmesg.txt", "dmesg")
+_LOGS = (
+    *("sos_commands/kernel/dmesg", "sos_commands/kernel/dmesg_-T", "dmesg.txt", "dmesg"),
+    *("sos_commands/logs/journalctl_--no-pager_--boot", "var/log/messages", "var/log/kern.log"),
+)
 _VERSIONS = ("version", "../uname", "../sos_commands/kernel/uname_-a", "uname")
 _RELEASE = re.compile(r"(?<![\w.])(\d{1,2}\.\d{1,3}[\w.+~-]{0,80})")
 _PAGE_KB = {12: 16, 14: 64}

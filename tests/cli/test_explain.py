@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -46,6 +47,33 @@ def test_a_log_on_standard_input(
 def test_this_machine_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--here", "--order", "0"]) == 0
     assert capsys.readouterr().out.startswith("Order 0 is served by zone ")
+
+
+@pytest.mark.parametrize("words", [("--order", "4"), ("--order", "9", "--gfp", "GFP_TRANSHUGE")])
+def test_larger_orders_are_asked_of_this_machine(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it answers: by its zones, which the kernel's own file names."""
+    assert main(["explain", "--here", *words]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Order {words[1]} ")
+    assert f"Free blocks of order {words[1]} and above" in printed
+    assert main(["explain", "--here", *words, "--json"]) == 0
+    zones = {row["zone"] for row in json.loads(capsys.readouterr().out)["zones"]}
+    named = re.findall(r"^Node \d+, zone +(\w+)", Path("/proc/zoneinfo").read_text(), re.M)
+    assert zones and zones <= set(named)
+
+
+def test_a_figure_is_written_beside_the_answer(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = log.with_name("free.svg")
+    assert main(["explain", str(log), "--figure", str(file)]) == 0
+    assert capsys.readouterr().out.startswith("Order 4 failed")
+    drawn = file.read_text()
+    assert drawn.lstrip().startswith("<svg") and "Normal" in drawn
+    assert main(["explain", str(log), "--figure", str(log.with_name("free.gif"))]) == 2
+    assert "png" in capsys.readouterr().err
 
 
 def test_what_cannot_be_asked(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
