@@ -97,6 +97,7 @@ def answers(recording: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     for command, *options in (
         ("info", "--json"),
         ("validate", "--json"),
+        ("explain", "--order", "9", "--json"),
         ("replay", "--set", "pcp_batch=31", "--json"),
         ("compare", "--base", "pcp_batch=63", "--patch", "pcp_batch=31", "--json"),
     ):
