@@ -153,6 +153,10 @@ FILES: dict[str, tuple[bytes, str]] = {
     "zoneinfo": (ZONEINFO.encode(), "is a copy of /proc/zoneinfo; join it with a trace"),
     "pagetypeinfo": (b"Page block order: 9\nPages per block:  512\n", "is a copy of /proc/paget"),
     "perf.tar.bz2": (bz2.compress(b"x" * 1000), "is packed by bzip2; unpack it"),
+    "perf.trace": (
+        b"     0.000 make/7 kmem:mm_page_alloc(pfn: 366, gfp_flags: 1314250, migratetype: 1)\n",
+        "is what perf trace prints, which has no CPUs and not all fields; record with -e kmem",
+    ),
     "dmesg.txt": (report([MadeZone()]).encode(), "pagealloc explain dmesg.txt says why it failed"),
 }
 

@@ -603,6 +603,7 @@ _COPIES = (
     (re.compile(rb"Node +\d{1,4}, zone +\w{1,20}(?: +\d{1,12}){4,16} *\n"), "buddyinfo"),
     (re.compile(rb"Node +\d{1,4}, zone +\w{1,20} *\n"), "zoneinfo"),
 )
+_PERF_TRACE = re.compile(rb"(?m)^ *\d{1,12}\.\d{3} .{0,80}\b(?:kmem|vmscan|compaction):\w{1,60}\(")
 _FAILURE = re.compile(rb"page allocation failure|invoked oom-killer|Mem-Info:")
 
 
@@ -618,6 +619,9 @@ def refuse_foreign(path: Path) -> None:
     if _FAILURE.search(begins):
         what = "is a log with a failed allocation, not a trace"
         raise RecordingError(path, what, todo=f"pagealloc explain {path.name} says why it failed")
+    if _PERF_TRACE.search(begins):
+        what = "is what perf trace prints, which has no CPUs and not all fields"
+        raise RecordingError(path, what, todo=f"{RECORD_THESE} (perf record -a)")
     if begins[_TAR_PLACE : _TAR_PLACE + len(_TAR)] == _TAR:
         raise RecordingError(path, "is a tar archive", todo=_UNPACK)
     if not begins.strip(b"\0"):
