@@ -63,7 +63,7 @@ from pagealloc_model.notebooks.studies.others.proposal_loads import (
 )
 from pagealloc_model.notebooks.studies.others.proposal_sides import Proposal
 from pagealloc_model.notebooks.studies.pcp_batching import lock_traffic as locks
-from pagealloc_model.notebooks.studies.pcp_batching import system_time
+from pagealloc_model.notebooks.studies.pcp_batching import posted_builds, system_time
 from pagealloc_model.notebooks.studies.pcp_buddy import ownership
 from reading import reading
 from tables import FOLDER, Excerpt, read_table, write_tables
@@ -198,6 +198,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments-slopes": experiments.slope_lines,
     "system-time-ownership": lambda: table_lines(system_time.ownership()),
     "system-time-chains": lambda: table_lines(system_time.chains()),
+    "posted-builds": lambda: table_lines(posted_builds.builds()),
     "errors-guests": lambda: error_lines(_validations(GUESTS, "literal")),
     "errors-guests-short": lambda: short_error_lines(_validations(GUESTS, "literal")),
     "lacks": lambda: table_lines(lacks.errors()),
