@@ -15,6 +15,7 @@ import nbformat
 from IPython.display import clear_output
 from nbformat.v4 import new_code_cell, new_notebook
 from tornado.ioloop import IOLoop
+from tornado.web import HTTPError
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
@@ -61,6 +62,7 @@ def page_server(
     try:
         from traitlets.config import Config
         from voila.app import Voila
+        from voila.static_file_handler import TemplateStaticFileHandler
     except ImportError:
         raise UsageError(
             "explore needs Voila: pip install '.[explore]' in the checkout, or use pagealloc lab"
@@ -71,11 +73,28 @@ def page_server(
     metadata = {"kernelspec": KERNEL, "title": f"pagealloc explore {Path(path).name}"}
     nbformat.write(new_notebook(cells=[cell], metadata=metadata), notebook)
 
+    class Templates(TemplateStaticFileHandler):
+        """Files of Voila's templates."""
+
+        async def get(self, path: str, include_body: bool = True) -> None:
+            """Serve one; of paths that name none, Voila's own handler fails."""
+            try:
+                await super().get(path, include_body)
+            except (AssertionError, UnboundLocalError, ValueError):
+                raise HTTPError(404) from None
+
     class Served(Voila):
         """Voila with the configuration that stands here, and none that lies in any directory."""
 
         def load_config_file(self, *_: Any, **__: Any) -> None:
             """Read no file."""
+
+        def init_handlers(self) -> list[Any]:
+            """Voila's, but for the one of its templates."""
+            return [
+                (each[0], Templates) if each[1] is TemplateStaticFileHandler else each
+                for each in super().init_handlers()
+            ]
 
         def launch_browser(self) -> None:
             """Open the page by a file that leads to it: other users see a browser's arguments."""

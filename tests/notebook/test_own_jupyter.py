@@ -243,6 +243,8 @@ def test_the_explorer_is_its_users_alone(tmp_path: Path) -> None:
         assert len(server.ports()) <= len(ONE_WAY)
         for path in ("/", f"/?token={server.token}", "/voila/files/explore.ipynb", "/login"):
             assert server.refusal(path, "elsewhere.example") == 403
+        for path in ("", "lab", "lab/other/x", "none/static/x", "lab/static/../../../etc/passwd"):
+            assert server.refusal(f"/voila/templates/{path}", "") == 404
         argument, content = opened.read_text().split("\n", 1)
         assert server.token not in argument, "arguments are seen by all users"
         assert address in content, "no login page is met"

@@ -101,8 +101,9 @@ COLUMN_TYPES: dict[str, type] = {
     "in_interrupt": np.int8,
 }
 LARGEST_ORDER = 30
-"""Of an event: a block of order 31 would be all the memory that the model can number. Events of
-freed gigantic pages, of order 18 on x86, are above those of the free lists."""
+"""Of an event, by the model: a block of order 31 would be all the memory that it can number. The
+kernel's are smaller: on free lists MAX_PAGE_ORDER + PAGE_SHIFT is at most SECTION_SIZE_BITS
+(include/linux/mmzone.h, 6.12), and a freed gigantic page of x86 is of PUD_SIZE, order 18."""
 
 
 @dataclass(frozen=True)
