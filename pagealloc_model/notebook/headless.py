@@ -106,7 +106,7 @@ def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
             resources={"metadata": {"path": os.getcwd()}},
         )
         try:
-            with own_jupyter(beside=True):
+            with own_jupyter():
                 client.execute()
             return
         except CellExecutionError as error:
