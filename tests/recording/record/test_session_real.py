@@ -12,8 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -140,9 +141,9 @@ def test_ctrl_c_leaves_a_usable_recording(tmp_path: Path) -> None:
     assert pm.open(destination).trace.count(Event.ALLOC)
 
 
-def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
-    """Perf empties its buffers when its recorder is killed; the name leads to where it lies."""
-    destination = tmp_path / "mine"
+@contextmanager
+def recorder(destination: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """`pagealloc record` of this machine, under way for a second, and what it says from then on."""
     command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
     with subprocess.Popen(
         [*command, "--live", "0.5"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -150,6 +151,13 @@ def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
         assert running.stderr is not None
         for _ in range(3):
             assert "pages/s" in running.stderr.readline()
+        yield running, running.stderr
+
+
+def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
+    """Perf empties its buffers when its recorder is killed; the name leads to where it lies."""
+    destination = tmp_path / "mine"
+    with recorder(destination) as (running, _):
         running.kill()
     (left,) = tmp_path.glob(".mine.*/mine")
     deadline = time.monotonic() + 20
@@ -163,16 +171,10 @@ def test_what_was_recorded_before_a_kill_is_readable(tmp_path: Path) -> None:
 
 def test_what_perf_wrote_before_it_was_killed_is_readable(tmp_path: Path) -> None:
     destination = tmp_path / "mine"
-    command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
-    with subprocess.Popen(
-        [*command, "--live", "0.5"], stderr=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stderr is not None
-        for _ in range(3):
-            assert "pages/s" in running.stderr.readline()
+    with recorder(destination) as (running, complaints):
         for child in psutil.Process(running.pid).children():
             child.kill()
-        said = running.stderr.read()
+        said = complaints.read()
     assert running.returncode == 2
     assert "mine can be used, but perf was ended by signal 9" in said
     recording = pm.open(destination)
@@ -187,17 +189,11 @@ def test_what_was_recorded_before_somebody_filled_the_disk_is_readable(tmp_path:
         pytest.skip("no file system can be mounted")
     try:
         destination = tmp_path / "mine"
-        command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
-        with subprocess.Popen(
-            [*command, "--live", "0.5"], stderr=subprocess.PIPE, text=True
-        ) as running:
-            assert running.stderr is not None
-            for _ in range(3):
-                assert "pages/s" in running.stderr.readline()
+        with recorder(destination) as (running, complaints):
             with suppress(OSError), (tmp_path / "filled").open("wb", buffering=0) as filling:
                 while filling.write(bytes(1 << 12)):
                     pass
-            said = running.stderr.read()
+            said = complaints.read()
         assert running.returncode == 2
         assert "mine can be used, but the disk is" in said
         assert pm.open(destination).trace.count(Event.ALLOC)
