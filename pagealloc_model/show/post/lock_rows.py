@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.base.table import Column, Table
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import as_name, count_of
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.numbers.vocabulary import STATES, swept
 from pagealloc_model.policy.lock_costs import SPREAD
-from pagealloc_model.predicted.lock_times import lock_times
+from pagealloc_model.predicted.lock_times import TRYLOCK, with_spread
 from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
-    from pagealloc_model.predicted.lock_times import LockTimes
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
 
 LOCK_FIELDS = ("pageblock_ownership", "ownership.", "pcp_free_batched")
 """Beginnings of names of policy fields whose discussions are about locks."""
+RESULTS = {
+    "zone->lock: waits, sum (ms)": "time waiting (ms)",
+    "zone->lock: longest wait (us)": "longest wait (us)",
+    "pcp->lock: waits, sum (ms)": "time waiting for pcp->lock (ms)",
+    "pcp->lock: longest wait (us)": "longest wait for pcp->lock (us)",
+    "pcp->lock: failed trylocks": "trylocks failed",
+}
+"""Rows of the table, and the results of `with_spread` that they have."""
 FEWEST_NAMED = 0.05
 """Share of the requests from which on a message names the program that makes them."""
 
@@ -55,27 +63,21 @@ def lock_table(base: Replay, patch: Replay) -> str:
 
 def _sides(replay: Replay) -> dict[str, str]:
     """Value with its range over the costs of locks, by the name of its row."""
-    model = replay.lock_times().model
-    runs = [
-        _lock_values(lock_times(replay, replace(model, costs=model.costs.times(factor))))
-        for factor in (1.0, 1 / SPREAD, SPREAD)
-    ]
-    shown = {name: _in_range(*(run[name] for run in runs)) for name in runs[0]}
+    times = replay.lock_times()
+    spread = with_spread(times.log, times.machine, times.model, times.visits).set_index("result")
+    ranges = {
+        name: spread.loc[result, ["value", "low", "high"]].tolist()
+        for name, result in RESULTS.items()
+    }
     zones = Zones(states=States.of_replay(replay), block_order=replay.machine.counted_order)
     share = 100 * swept(STATES, zones)["unusable_index_pageblock"]
-    return shown | {"free below a pageblock (%)": f"{share:.3g}"}
-
-
-def _lock_values(times: LockTimes) -> dict[str, float]:
-    frame, lists = times.acquisitions, times.list_waits["wait_ns"]
-    failed = times.trylocks[["frees", "allocations"]].sum()
+    # a failed trylock moves one page under zone->lock (S11.3)
+    logged = int((times.acquisitions["cause"] != TRYLOCK).sum())
+    holds = [logged + failed for failed in ranges["pcp->lock: failed trylocks"]]
     return {
-        "zone->lock: holds": len(frame),
-        "zone->lock: waits, sum (ms)": frame["wait_ns"].sum() / 1e6,
-        "zone->lock: longest wait (us)": times.longest_starvation_ns / 1e3,
-        "pcp->lock: waits, sum (ms)": lists.sum() / 1e6,
-        "pcp->lock: longest wait (us)": lists.max() / 1e3 if len(lists) else 0.0,
-        "pcp->lock: failed trylocks": failed.sum(),
+        "zone->lock: holds": _in_range(*holds),
+        **{name: _in_range(*values) for name, values in ranges.items()},
+        "free below a pageblock (%)": f"{share:.3g}",
     }
 
 
@@ -94,19 +96,21 @@ def load_words(recording: Recording) -> str:
     is_request = trace.event == Event.ALLOC
     if not is_request.any():
         return ""
-    names = [trace.comms.get(int(pid), str(pid)) for pid in trace.pid[is_request].tolist()]
-    tasks, counts = np.unique(np.array(names, object), return_counts=True)
-    shares = counts / len(names)
-    named = [place for place in np.argsort(-shares) if shares[place] >= FEWEST_NAMED]
-    asked = ", ".join(f"{tasks[place]} ({100 * shares[place]:.0f} %)" for place in named)
+    asked_by: Counter[str] = Counter()
+    for pid, count in zip(*np.unique(trace.pid[is_request], return_counts=True), strict=True):
+        asked_by[trace.comms.get(int(pid), str(pid))] += int(count)
+    total = asked_by.total()
+    shares = {name: count / total for name, count in asked_by.most_common()}
+    named = [name for name, share in shares.items() if share >= FEWEST_NAMED]
+    asked = ", ".join(f"{name} ({100 * shares[name]:.0f} %)" for name in named)
     single = 100 * np.mean(trace.order[is_request] == 0)
     remote = freed_elsewhere(recording)
     moved = "" if np.isnan(remote) else f"; {100 * remote:.1f} % are freed on another CPU"
-    command = " ".join(map(str, recording.meta.get("command") or ()))
+    command = as_name(" ".join(map(str, recording.meta.get("command") or ())))
     load = f"The load (`{command}`)" if command else "The load"
     by = f" by {asked}" if asked else ""
     return (
-        f"{load} has {count_of(len(names), 'request')}{by}, {single:.1f} % of them for single "
+        f"{load} has {count_of(total, 'request')}{by}, {single:.1f} % of them for single "
         f"pages{moved}. Other loads can show other effects."
     )
 
