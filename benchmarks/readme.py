@@ -57,7 +57,6 @@ from pagealloc_model.notebooks.studies.others.pressure_lines import (
 )
 from pagealloc_model.notebooks.studies.others.proposal_loads import (
     chunk_rows,
-    release_rows,
     scale_rows,
     steal_rows,
 )
@@ -238,7 +237,6 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     ),
     "proposals-scale": lambda: proposals.lines(scale_rows()),
     "proposals-chunks": lambda: proposals.lines(chunk_rows()),
-    "proposals-releases": lambda: proposals.lines(release_rows()),
 }
 """Lines by the name of a part."""
 

@@ -1,4 +1,4 @@
-"""Proposals about lock holds, on made-up loads: machines of the posted sizes, and ranges freed."""
+"""Proposals about lock holds, on made-up loads: refills by the batch's scale, and ranges freed."""
 
 from __future__ import annotations
 
@@ -10,47 +10,10 @@ from pagealloc_model.notebooks.studies.pcp_batching.lock_traffic import spread, 
 import pagealloc_model as pm
 from pagealloc_model.show.post.comparison_message import posted_figures
 
-MACHINES = ((316, 754), (176, 251), (36, 62))
-"""CPUs and GiB of the machines that batched freeing was posted for (v4)."""
-PAGES = 4096
-"""Of each process that exits."""
 CHURN = {"gib": 96, "nr_cpus": 64, "workers": 10, "pages": 262_144, "rounds": 1}
 """Ten of 64 CPUs map, touch and unmap memory; 1 GiB where the post has 6."""
 RANGES = 1_000
 STOLEN = 20_000
-
-
-def release_rows() -> pd.DataFrame:
-    """Batched freeing as all processes of machines of the posted sizes exit at once."""
-    posted = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
-    rows = []
-    for cpus, gib in MACHINES:
-        scenario = pm.synthetic.scenario("exit", gib=gib, nr_cpus=cpus, pages=PAGES, rules="6.18")
-        machine = f"{gib} GiB, {cpus} CPUs"
-        built = [
-            posted[machine, f"kernel build, sys time, {what}"] for what in ("change", "variation")
-        ]
-        for batched in (False, True):
-            policy = pm.Policy(pcp_free_batched=batched)
-            times = with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
-            drains = [part.acquisitions.query("cause == 'commit'") for part in times]
-            rows.append(
-                {
-                    "CPUs": cpus,
-                    "batched": "yes" if batched else "no",
-                    "drains": f"{len(drains[1]):,}",
-                    "longest hold, pages": int(drains[1]["pages"].max()),
-                    "longest hold, us": spread([rows["hold_ns"].max() / 1e3 for rows in drains]),
-                    "longest wait, ms": spread([rows["wait_ns"].max() / 1e6 for rows in drains]),
-                    "held and waited in all, ms": spread(
-                        [(rows["hold_ns"] + rows["wait_ns"]).sum() / 1e6 for rows in drains]
-                    ),
-                    "posted: a build's system time": f"{built[0]}% (variation {built[1]}%)"
-                    if batched
-                    else "",
-                }
-            )
-    return pd.DataFrame(rows)
 
 
 def scale_rows() -> pd.DataFrame:

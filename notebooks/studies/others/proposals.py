@@ -2,13 +2,13 @@
 
 Usage: python notebooks/studies/others/proposals.py
        [index | hosts [NAME ...] | recordings [NAME ...] |
-        releases | chunks | scale | probes | steals]
+        chunks | scale | probes | steals]
 
 `index`: one line for each proposal. `hosts`: made-up hosts, both sides over `SEEDS` seeds, each
 change with its interval beside the posted one. `recordings`: shipped recordings under both sides,
-each change with interval, error and null. `releases`: batched freeing on machines of the posted
-sizes. `chunks`: contiguous frees, page by page and in chunks. `scale`: refills by the batch's
-scale. `probes`: list probes of a refill. `steals`: refills that must steal every page.
+each change with interval, error and null. `chunks`: contiguous frees, page by page and in chunks.
+`scale`: refills by the batch's scale. `probes`: list probes of a refill. `steals`: refills that
+must steal every page.
 Nothing is fitted to the posted figures; where a host was made so that its unpatched side resembles
 the posted one, docs/proposals.md says so.
 """
@@ -26,7 +26,6 @@ from pagealloc_model.notebooks.studies.others.error_lines import markdown
 from pagealloc_model.notebooks.studies.others.full_host import FullHost, run_full_host
 from pagealloc_model.notebooks.studies.others.proposal_loads import (
     chunk_rows,
-    release_rows,
     scale_rows,
     steal_rows,
 )
@@ -242,7 +241,6 @@ def main(words: list[str]) -> int:
     what, *names = words or ["index"]
     tables: dict[str, Callable[[], pd.DataFrame]] = {
         "index": index,
-        "releases": release_rows,
         "chunks": chunk_rows,
         "scale": scale_rows,
         "probes": probe_rows,

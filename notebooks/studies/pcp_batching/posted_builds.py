@@ -14,47 +14,47 @@ from __future__ import annotations
 
 import pandas as pd
 from pagealloc_model.notebooks.studies.pcp_batching.lock_traffic import spread, with_costs
-from pagealloc_model.notebooks.studies.pcp_batching.system_time import _allocator_ns
+from pagealloc_model.notebooks.studies.pcp_batching.system_time import allocator_ns
 
 import pagealloc_model as pm
 from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.show.post.comparison_message import posted_figures
 
-MACHINES = (
-    (316, 754, "-11.87 (5.03)"),
-    (176, 251, "-0.63 (0.62)"),
-    (36, 62, "-3.20 (0.19)"),
-)
-"""CPUs, GiB, and the posted change of system time with its variation, percent: v4, October 2025."""
+MACHINES = ((316, 754), (176, 251), (36, 62))
+"""CPUs and GiB of v4 (October 2025)."""
 RULES = "6.18"
 REQUEST_NS = 6450
 """System time of a build by request, measured on two CPUs (see above)."""
 
 
-def builds(machines: tuple[tuple[int, int, str], ...] = MACHINES) -> pd.DataFrame:
+def builds(machines: tuple[tuple[int, int], ...] = MACHINES) -> pd.DataFrame:
     """Change of time under and before locks and of system time, beside the posted one, percent."""
     recording = pm.open("kbuild")
+    posted = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
     rows = []
-    for cpus, gib, posted in machines:
+    for cpus, gib in machines:
+        change, variation = (
+            posted[f"{gib} GiB, {cpus} CPUs", f"kernel build, sys time, {what}"]
+            for what in ("change", "variation")
+        )
         load = pm.synthetic.scaled_up(recording, cpus, gib=gib, rules=pm.KernelRules.preset(RULES))
         sides = [
             pm.synthetic.run(load, pm.Policy(pcp_free_batched=is_batched), rules=RULES)
             for is_batched in (False, True)
         ]
-        base, batched = (_allocator_ns(run) for run in sides)
+        times = [with_costs(run) for run in sides]
+        base, batched = map(allocator_ns, sides, times)
         requests = recording.trace.count(Event.ALLOC) * cpus / recording.trace.nr_cpus
         rest = REQUEST_NS * requests
-        longest = [
-            spread(each.longest_starvation_ns / 1e3 for each in with_costs(run)) for run in sides
-        ]
+        waits = [spread(each.longest_starvation_ns / 1e3 for each in side) for side in times]
+        holds = [f"{side[1].acquisitions['pages'].max():,}" for side in times]
         rows.append(
             {
                 "CPUs": cpus,
                 "GiB": gib,
-                "longest hold, pages": "-> ".join(
-                    f"{run.lock_times().acquisitions['pages'].max():,} " for run in sides
-                ).rstrip(),
-                "longest wait, us, unbatched": longest[0],
-                "longest wait, us, batched": longest[1],
+                "longest hold, pages": " -> ".join(holds),
+                "longest wait, us, unbatched": waits[0],
+                "longest wait, us, batched": waits[1],
                 "unbatched in the allocator, %": spread(
                     100 * each / (each + rest) for each in base
                 ),
@@ -64,7 +64,7 @@ def builds(machines: tuple[tuple[int, int, str], ...] = MACHINES) -> pd.DataFram
                 "system time, %": spread(
                     100 * (new - old) / (old + rest) for old, new in zip(base, batched, strict=True)
                 ),
-                "posted, %": posted,
+                "posted, %": f"{change} ({variation})",
             }
         )
     return pd.DataFrame(rows)

@@ -35,7 +35,7 @@ def ownership() -> pd.DataFrame:
     for load, count, rest_ns in LOADS:
         scenario = _load(load, count, rest_ns)
         sides = [pm.synthetic.run(scenario, policy, rules="6.18") for policy in (None, OWNED)]
-        before, after = (_allocator_ns(run) for run in sides)
+        before, after = (allocator_ns(run, with_costs(run)) for run in sides)
         rest = rest_ns * scenario.objects
         changes = [
             100 * (own - base) / (base + rest) for base, own in zip(before, after, strict=True)
@@ -71,12 +71,12 @@ def _load(name: str, count: int, rest_ns: int) -> pm.synthetic.Demand:
     )
 
 
-def _allocator_ns(run: pm.synthetic.Run) -> list[float]:
-    """Time at both locks, for cheap, assumed and dear costs, ns."""
+def allocator_ns(run: pm.synthetic.Run, sides: list[pm.locks.LockTimes]) -> list[float]:
+    """Time at both locks, ns, for each of a run's costs: cheap, assumed and dear ones."""
     use = run.list_use
     use = use[use["time_ns"] == use["time_ns"].max()].iloc[:, 3:].sum(min_count=1).fillna(0)
     found = []
-    for times in with_costs(run):
+    for times in sides:
         costs = times.model.costs
         taken = use["lock_acquisitions"] + use["lock_drain_holds"]
         lists = costs.acquire.ns * taken + costs.handoff.ns * use["lock_hand_overs"]
