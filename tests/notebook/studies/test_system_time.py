@@ -19,9 +19,10 @@ def a_few_exit(policy: pm.Policy | None = None) -> pm.synthetic.Run:
 
 def test_time_at_the_locks_goes_with_their_costs() -> None:
     run = a_few_exit()
-    cheap, usual, dear = system_time._allocator_ns(run)
+    times = with_costs(run)
+    cheap, usual, dear = system_time.allocator_ns(run, times)
     assert 0 < cheap < usual < dear
-    frame = with_costs(run)[1].acquisitions
+    frame = times[1].acquisitions
     zone = frame["hold_ns"].sum() + frame["wait_ns"].sum()
     assert usual > zone
 
@@ -35,10 +36,11 @@ def test_ownership_s_share_is_of_all_that_pages_cost(monkeypatch: pytest.MonkeyP
         pm.synthetic, "run", lambda demand, policy, rules: SimpleNamespace(policy=policy)
     )
 
-    def allocator_ns(run: SimpleNamespace) -> list[float]:
+    def allocator_ns(run: SimpleNamespace, _: object) -> list[float]:
         return [each * (2.0 if run.policy else 1.0) for each in (50e3, 100e3, 200e3)]
 
-    monkeypatch.setattr(system_time, "_allocator_ns", allocator_ns)
+    monkeypatch.setattr(system_time, "allocator_ns", allocator_ns)
+    monkeypatch.setattr(system_time, "with_costs", lambda _: None)
     monkeypatch.setattr(system_time, "spread", tuple)
     table = system_time.ownership().set_index("load")
     shares = [100 * 50 / 150, 100 * 100 / 200, 100 * 200 / 300]
