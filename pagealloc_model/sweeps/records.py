@@ -433,6 +433,8 @@ def records_by_threads(tasks: Sequence[Task], workers: int | None) -> Iterator[R
 RECORDINGS_HELD = 2
 """Recordings that a worker keeps open; points of one recording come one after the other."""
 CONNECT_S = 10
+MADE_AGAIN = ("lost", "pending")
+"""What Dask says of a point that was finished, and whose worker died with its numbers."""
 RETRIES = 2
 """Times that Dask makes a point again whose recording a worker failed to fetch."""
 
@@ -523,6 +525,8 @@ def _sent(tasks: Sequence[Task], cluster: Client) -> dict[Future, Task]:
     if is_address(swept.place):
         found = cluster.run(_why_unreachable, swept.place, on_error="return")
         able = [worker for worker, why in found.items() if not why]
+        if len(able) == len(found):
+            able = []  # workers that come in place of these, at other addresses, may begin too
     else:
         recording = swept.opened()
         files = {
@@ -549,8 +553,8 @@ def _outcome(task: Task, future: Future) -> Record:
     """A point's record; an error where its workers died or cannot read the recording."""
     if future.status == "finished":
         return future.result()
-    if future.status != "error":
-        return Record(key=task.key, error="it was lost with its workers")
+    if future.status == "cancelled":
+        return Record(key=task.key, error="somebody cancelled it on the cluster")
     error = future.exception()
     if isinstance(error, ClusterError):
         raise error
@@ -594,8 +598,12 @@ def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[
             for _, of_one in groupby(tasks, key=lambda task: task.recording.digest):
                 with reached():
                     under_way |= _sent(list(of_one), cluster)
-            for future in ended(list(under_way), loop=cluster.loop):
+            ending = ended(list(under_way), loop=cluster.loop)
+            for future in ending:
                 with reached():
+                    if future.status in MADE_AGAIN:
+                        ending.add(future)
+                        continue
                     record = _outcome(under_way.pop(future), future)
                 finished += 1
                 yield record

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,32 @@ def test_a_cluster_makes_the_rows_that_threads_make_also_when_a_worker_is_killed
     )
     assert killed
     assert_same_rows(by_threads, result.rows)
+
+
+def test_points_that_die_with_their_workers_after_they_are_finished_are_made_again(
+    small: pm.Recording, by_threads: pd.DataFrame, workers: Client
+) -> None:
+    killed: list[int] = []
+
+    def kill_all(share: float) -> None:
+        if share > 0.25 and not killed:
+            killed.extend(workers.run(os.getpid).values())
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+            while workers.nthreads():
+                time.sleep(0.001)
+
+    result = pm.sweep(
+        [f"file://{small.path}"],
+        vary={"pcp_batch": BATCHES},
+        seeds=(0, 1),
+        client=workers,
+        cache=False,
+        progress=kill_all,
+    )
+    assert killed
+    own = ["recording_sha256", "key", *MADE_ANEW]
+    pd.testing.assert_frame_equal(result.rows.drop(columns=own), by_threads.drop(columns=own))
 
 
 def put_in_memory(files: dict[str, bytes]) -> None:
