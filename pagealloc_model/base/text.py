@@ -68,13 +68,20 @@ def number(value: object) -> str:
     amount = float(value)  # type: ignore[arg-type]
     if amount == int(amount) and abs(amount) < 1e12:
         return f"{int(amount)}"
+    if abs(amount) >= 1000:
+        return f"{amount:.0f}"
     return f"{amount:.2f}" if abs(amount) >= 1 else f"{amount:.4f}"
 
 
 def percent(value: object) -> str:
-    """A ratio such as -0.25 as "-25.0%", with its sign; NA if it is not known."""
+    """A ratio such as -0.25 as "-25.0%", with its sign, from 11 times on as "11 x".
+
+    NA if it is not known.
+    """
     if _is_unknown(value):
         return NOT_AVAILABLE
+    if float(value) >= 10:  # type: ignore[arg-type]
+        return f"{1 + float(value):,.0f} x"  # type: ignore[arg-type]
     return f"{100 * float(value):+.1f}%"  # type: ignore[arg-type]
 
 

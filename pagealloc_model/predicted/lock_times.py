@@ -13,6 +13,7 @@ import pandas as pd
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import sites
 from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
@@ -599,7 +600,7 @@ LIST_PARTS = {
 """Who takes a pcp->lock: decay is vmstat's worker, drain_all drain_all_pages()."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LockTimes:
     """Every acquisition of zone->lock with its times, and every wait for a pcp->lock.
 
@@ -629,6 +630,14 @@ class LockTimes:
     trylocks: pd.DataFrame
     delay_ns: np.ndarray
     span_ns: int
+
+    def __repr__(self) -> str:
+        held, waited = (self.acquisitions[name] for name in ("hold_ns", "wait_ns"))
+        return (
+            f"LockTimes: {count_of(len(held), 'acquisition')} of zone->lock, held "
+            f"{held.sum() / 1e6:.3g} ms, {max(held, default=0) / 1e3:.3g} us at most; waited for "
+            f"{waited.sum() / 1e6:.3g} ms; {count_of(len(self.list_waits), 'wait')} at pcp->lock"
+        )
 
     @cached_property
     def by_site(self) -> pd.DataFrame:

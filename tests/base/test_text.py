@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.text import CleanedStream, cleaned, count_of
+from pagealloc_model.base.text import CleanedStream, cleaned, count_of, number, percent
 from pagealloc_model.cli.main import main
 from tests.small_recordings import write_recording
 
@@ -38,6 +38,10 @@ def test_a_text_is_only_read(text: str, shown: str) -> None:
         (count_of(12345, "event"), "12,345 events"),
         (count_of(1, "miss", "misses"), "1 miss"),
         (count_of(2, "event was", "events were"), "2 events were"),
+        (number(26968.5), "26968"),
+        (number(269.685), "269.69"),
+        (percent(-0.25), "-25.0%"),
+        (percent(6575.435), "6,576 x"),
     ],
 )
 def test_nouns_agree_with_their_counts(words: str, said: str) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -120,11 +121,27 @@ def _end(process: int) -> None:
         _end(number)
 
 
+def without_pattern(trace: dict[str, Any]) -> dict[str, Any]:
+    """A trace whose hatched bars are outlined: in a PDF a hatch is megabytes of small shapes."""
+    marker = trace.get("marker", {})
+    if "pattern" not in marker:
+        return trace
+    plain = {name: part for name, part in marker.items() if name != "pattern"}
+    shapes, colour = marker["pattern"].get("shape", ""), marker.get("color")
+    if shapes and isinstance(shapes, str):
+        plain |= {"color": "white", "line": {"color": colour, "width": 1.5}}
+    elif not isinstance(shapes, str):
+        plain |= {"color": ["white" if shape else colour for shape in shapes]}
+    return trace | {"marker": plain}
+
+
 def _line(file: Path, figure: go.Figure) -> str:
     """What `drawing` reads of a figure: menus and what they hold are left out."""
     parts = json.loads(figure.to_json(validate=False))
     layout = {name: part for name, part in parts["layout"].items() if name != "meta"}
     shown = {"data": parts["data"], "layout": layout}
+    if file.suffix == ".pdf":
+        shown["data"] = [without_pattern(trace) for trace in parts["data"]]
     height = int(layout.get("height") or HEIGHT)
     return json.dumps(
         {"file": str(file.absolute()), "figure": shown, "width": WIDTH, "height": height}

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from pagealloc_model.base.text import count_of
-from pagealloc_model.numbers.comparison import BELIEVED, WITHIN_ERROR
+from pagealloc_model.base.text import count_of, number
+from pagealloc_model.numbers.comparison import BELIEVED, FAILS_NULL, WITHIN_ERROR
 from pagealloc_model.numbers.result_tables import row_words
 from pagealloc_model.numbers.validation import score_words, scores
 from pagealloc_model.numbers.vocabulary import MOVED, column
@@ -111,18 +111,26 @@ def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> 
 
 
 def _add_numbers(
-    grid: PanelGrid, panel: int, points: pd.DataFrame, ends: tuple[float, float] | None = None
+    grid: PanelGrid,
+    panel: int,
+    points: pd.DataFrame,
+    ends: tuple[float, float] | None = None,
+    least: float = float(FEW),
 ) -> None:
     """Draw the band, null models and predictions in a panel.
 
-    Without `ends`, axes are logarithmic, with the whole decades that hold all values.
+    Without `ends`, axes are logarithmic, with the whole decades that hold all values from `least`
+    on; smaller ones stand at the edge.
     """
     if ends is None:
         values = points[["measured", "predicted"]].to_numpy(float)
         ends = (float(FEW), float(FEW * 10))
         if values.size:
-            low, high = np.floor(np.log10(values.min())), np.ceil(np.log10(values.max() * 1.01))
-            ends = float(10.0 ** max(low, 1.0)), float(10.0 ** max(high, low + 1.0))
+            positive = values[values > 0]
+            low = np.floor(np.log10(positive.min() if positive.size else least))
+            high = np.ceil(np.log10(values.max() * 1.01))
+            low = max(low, np.log10(least))
+            ends = float(10.0**low), float(10.0 ** max(high, low + 1.0))
         for letter in "xy":
             decades = [float(np.log10(end)) for end in ends]
             grid.set_axis(letter, panel, {"type": "log", "range": decades, "dtick": 1})
@@ -260,6 +268,9 @@ def _bands(limit: float) -> Iterator[Trace]:
 
 
 MOST_ROWS = 12
+LEAST_BASE = 20
+"""Below it a ratio says nothing."""
+_DRAWN = (*BELIEVED, WITHIN_ERROR, FAILS_NULL)
 LARGEST = 10.0
 """Axes end at this factor, either way; what lies beyond stands at the edge."""
 NAME_WIDTH = 24
@@ -272,8 +283,9 @@ def talk_figure(
 ) -> Drawing:
     """Left, patch over base with the interval of each ratio; right, predicted over measured.
 
-    Marks tell what colours would, so that it reads in grey. Rows that nothing recorded checks, that
-    failed their null model, or whose base is below 20 are left out.
+    Marks tell what colours would, so that it reads in grey. Rows that failed their null model are
+    all drawn. Rows that nothing recorded checks are left out, and those whose base is below
+    `LEAST_BASE`, which the text below names.
 
     Args:
         rows: judged rows of a comparison.
@@ -294,6 +306,7 @@ def talk_figure(
     for words, verdicts, mark in (
         ("changed by more than the model's error", BELIEVED, "circle"),
         ("within the model's error", (WITHIN_ERROR,), "circle-open"),
+        ("predicted no better than by a null model", (FAILS_NULL,), "x"),
     ):
         part = shown[shown["verdict"].isin(verdicts)]
         if len(part):
@@ -307,7 +320,15 @@ def talk_figure(
     if not len(shown):
         grid.note_missing(0, {"no row": "can be judged"})
     points = predicted_over_measured(errors, snapshots)
-    _add_numbers(grid, 1, points[points[["measured", "predicted"]].min(axis=1) >= FEW])
+    _add_numbers(grid, 1, points, least=1.0)
+    small = rows[rows["verdict"].isin(_DRAWN) & (rows["base"] < LEAST_BASE) & rows["patch"].notna()]
+    small = small[small["base"] != small["patch"]]
+    if len(small):
+        words = [
+            f"{row_words(row)} {number(row.base)} to {number(row.patch)}"
+            for row in small.itertuples()
+        ]
+        caption = f"{caption} Of small numbers no ratio is drawn: {'; '.join(words)}."
     grid.write_below(caption)
     ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10]
     ratios = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
@@ -321,19 +342,23 @@ def talk_figure(
     ):
         grid.set_axis("x", panel, axis | {"title": {"text": words, "font": {"size": 12}}})
     drawing = grid.drawing()
-    drawing.layout["height"] += 160 + 20 * sum("<br>" in name for name in names)
+    drawing.layout["height"] += 160 + 34 * sum(name.count("<br>") for name in names)
     for part in ("title", "legend"):
         drawing.layout[part] |= {"x": 0.01, "xref": "container"}
     return drawing
 
 
 def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends."""
-    # of a base below 20, a ratio says nothing
-    judged = rows[rows["verdict"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= 20)]
+    """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends.
+
+    Those that failed their null model are never left out for want of room.
+    """
+    judged = rows[rows["verdict"].isin(_DRAWN) & (rows["base"] >= LEAST_BASE)]
     judged = judged[judged["patch"].notna()]
-    is_doubtful = judged["verdict"] == WITHIN_ERROR
-    judged = pd.concat([judged[~is_doubtful], judged[is_doubtful]]).head(MOST_ROWS)
+    kinds = [judged["verdict"].isin(BELIEVED), judged["verdict"] == WITHIN_ERROR]
+    failed = judged[judged["verdict"] == FAILS_NULL]
+    others = pd.concat([judged[kind] for kind in kinds])
+    judged = pd.concat([others.head(max(MOST_ROWS - len(failed), 0)), failed])
     base = judged["base"]
     ends = {"from_ratio": base + judged["change_low"], "to_ratio": base + judged["change_high"]}
     values = {"ratio": judged["patch"]} | ends

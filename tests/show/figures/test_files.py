@@ -74,3 +74,11 @@ def is_running(process: int) -> bool:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a figure is \.png, \.svg, \.pdf"):
         write_figure(go.Figure(), tmp_path / "figure.gif")
+
+
+def test_hatched_bars_are_outlined_in_a_pdf() -> None:
+    hatched = {"type": "bar", "marker": {"color": "#D55E00", "pattern": {"shape": "/"}}}
+    solid = {"type": "bar", "marker": {"color": "#0072B2", "pattern": {"shape": ""}}}
+    outlined = files.without_pattern(hatched)["marker"]
+    assert outlined == {"color": "white", "line": {"color": "#D55E00", "width": 1.5}}
+    assert files.without_pattern(solid)["marker"] == {"color": "#0072B2"}

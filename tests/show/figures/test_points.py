@@ -206,9 +206,18 @@ def test_believed_rows_come_first_and_what_says_nothing_is_left_out() -> None:
         ("huge", 100, 9000, 8000, 9900, "worse"),
     ]
     shown = shown_rows(pd.DataFrame(rows, columns=columns).assign(scope="all")).set_index("name")
-    assert list(shown.index) == ["halved", "huge", "unsure"]
+    assert list(shown.index) == ["halved", "huge", "unsure", "null"]
     assert shown.loc["halved", ["ratio", "from_ratio", "to_ratio"]].tolist() == [0.5, 0.4, 0.6]
     assert shown.loc["huge", ["ratio", "from_ratio", "to_ratio"]].tolist() == [LARGEST] * 3
+
+
+def test_rows_that_failed_are_drawn_however_many_others_there_are() -> None:
+    columns = ["metric", "base", "patch", "change_low", "change_high", "verdict"]
+    rows = [(f"good {place}", 100, 50, -60, -40, "better") for place in range(MOST_ROWS + 3)]
+    rows.append(("worst", 100, 300, 150, 250, "fails null"))
+    drawn = shown_rows(pd.DataFrame(rows, columns=columns).assign(scope="all"))
+    assert len(drawn) == MOST_ROWS
+    assert drawn["name"].iloc[-1] == "worst"
 
 
 def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
@@ -226,4 +235,4 @@ def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
     assert list(traces["changed by more than the model's error"].y) == list(believed)
     right = {t.name: t.marker.symbol for t in figure.data if t.xaxis == "x2" and t.marker.symbol}
     assert len(set(right.values())) == len(right) > 2
-    assert figure.layout.annotations[-1].text == "the caption"
+    assert figure.layout.annotations[-1].text.startswith("the caption")

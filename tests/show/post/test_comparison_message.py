@@ -93,7 +93,7 @@ def test_the_numbers_of_a_post_are_those_of_its_source(posted: tuple[str, pd.Dat
     for row in shown.itertuples():
         wanted = [number(row.base), number(row.patch), *measures(row)]
         assert cells[row.metric, row.scope][:6] == wanted
-        assert float(wanted[0]) == pytest.approx(row.base, abs=0.005)
+        assert float(wanted[0]) == pytest.approx(row.base, rel=0.005, abs=0.005)
     by_site = text.split("zone->lock acquisitions by site\n")[1].split("\n\n")[0].splitlines()
     drawn = [int(line.split()[-1]) for line in by_site]
     of = rows.set_index("metric")
