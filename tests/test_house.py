@@ -133,7 +133,7 @@ AS_A_WHOLE = "allocator"
 """Its kernels are compared with the oracle, and with the kernel's own code, all at once."""
 THROUGH_OTHERS = {
     *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
-    *("base.jit.sealed", "diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
+    *("diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
     *("loads.demand", "notebook.start_here", "numbers.values", "predicted.demand.bulk"),
     *("predicted.demand.mappings", "predicted.demand.threads", "predicted.start.as_read"),
     *("recording.event_files", "recording.record.emit_events"),

@@ -58,7 +58,7 @@ def write_sealed(file: Path, content: bytes) -> None:
     """
     with _entered(file.parent) as folder:
         seal = _seal(_key(folder), file, content)
-        unfinished = f"{file.name}.{os.getpid()}"
+        unfinished = f"{file.name}.{secrets.token_hex(8)}"
         try:
             _write(folder, unfinished, seal + content)
             os.replace(unfinished, file.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -102,7 +102,7 @@ def _key(folder: int) -> bytes:
         if len(key := _read(folder, _KEY)) == _KEY_BYTES:
             return key
         os.unlink(_KEY, dir_fd=folder)
-    made = f"{_KEY}.{os.getpid()}"
+    made = f"{_KEY}.{secrets.token_hex(8)}"
     _write(folder, made, secrets.token_bytes(_KEY_BYTES))
     try:
         with suppress(FileExistsError):
