@@ -138,6 +138,9 @@ def read_ring_buffer(
                 times[part][known] = nanoseconds(times[part][known], *source.ticks)
     if source.needs_pages and not np.any(collected.columns["event"].values == Event.ALLOC):
         what, todo = f"holds no {_ALLOC} event of its own buffer", f"record with {RECORD_WITH}"
+        if path.is_dir() and not len(source.positions):
+            what = "is a copy of empty ring buffers: tracing was off, or somebody read them first"
+            todo = "echo 1 > tracing_on, enable the events, and copy each trace_pipe_raw once"
         raise RecordingError(path, what, todo=todo)
     threads = (line.partition(" ") for line in source.cmdlines.splitlines())
     names = {int(n): name for n, _, name in threads if n.isdecimal() and len(n) < 10}

@@ -213,6 +213,14 @@ def test_recordings_without_allocations(tmp_path: Path) -> None:
         read(tmp_path, one_cpu(b""))
 
 
+def test_a_copy_of_empty_ring_buffers_says_that_tracing_was_off(tmp_path: Path) -> None:
+    copy = write_tracefs_copy(tmp_path / "copy", pages_of(SAMPLES / "small.dat"))
+    for pages in copy.glob("per_cpu/cpu*/trace_pipe_raw"):
+        pages.write_bytes(b"")
+    with pytest.raises(RecordingError, match=r"tracing was off.*echo 1 > tracing_on"):
+        len(open_recording(copy).trace)
+
+
 def test_damage_is_one_clear_error_or_none(tmp_path: Path) -> None:
     """Bytes changed and files cut anywhere: a RecordingError at worst."""
     rng = np.random.default_rng(1)
