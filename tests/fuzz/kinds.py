@@ -46,6 +46,7 @@ from tests.small_recordings import write_recording
 MEMORY = 3 << 30
 """Address space for all that a process does, libraries included."""
 LONGEST_S = 20
+"""Of the processor; ten times as long on the clock."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 SAMPLES = CHECKOUT / "tests/recording/trace/samples"
 REPORTS = CHECKOUT / "tests/recording/reports"
@@ -177,7 +178,8 @@ def _quietly(words: tuple[str, ...]) -> tuple[int, str, str]:
 
 def wrong_with(words: tuple[str, ...]) -> tuple[str, str]:
     """What came of a command, and what is wrong with that; "" if nothing is."""
-    signal.alarm(LONGEST_S)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
+    signal.alarm(10 * LONGEST_S)
     try:
         code, out, err = _quietly(words)
     except Hung:
@@ -189,6 +191,7 @@ def wrong_with(words: tuple[str, ...]) -> tuple[str, str]:
         place = f"{Path(last.filename).name}:{last.lineno} {type(error).__name__}"
         return place, "".join(traceback.format_exception(error)[-6:])
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
     if code not in (0, 1, 2):
         return f"exit code {code}", err[-2000:]
@@ -297,7 +300,8 @@ def main() -> None:
     keep.mkdir(exist_ok=True)
     limits = {"inputs": options.inputs, "seconds": options.seconds, "seed": options.seed}
     if options.here:
-        signal.signal(signal.SIGALRM, _hung)
+        for timer in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(timer, _hung)
         warnings.simplefilter("ignore")
         print("\n" + json.dumps(fuzz_kind(options.kind, **limits, keep=keep)))
         return

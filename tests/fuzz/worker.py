@@ -112,7 +112,7 @@ def _rows(trace: Trace) -> Counter[tuple[int, ...]]:
 
 
 MEMORY = 512 << 20  # bytes of address space that a reader may take beside what the process has
-LONGEST_S = 30  # seconds on one input after which the process is killed
+LONGEST_S = 300  # seconds on one input after which the process is killed
 _LARGEST_INPUT = 1 << 20
 
 Check = Callable[[Trace], None]

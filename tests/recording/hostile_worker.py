@@ -21,8 +21,8 @@ from tests.small_recordings import write_recording
 
 MEMORY = 2 * GIB
 """Address space that everything this process does must fit into, libraries included."""
-LONGEST_S = 20
-"""Processor seconds and seconds after which an input counts as one that never ends."""
+LONGEST_S = 300
+"""Seconds after which an input counts as one that never ends, on a machine however loaded."""
 
 
 class Hung(BaseException):
@@ -50,14 +50,14 @@ def _run(words: list[str]) -> int:
 
 
 def came_of(hostile: Hostile, sound: Path, directory: Path) -> dict[str, object]:
-    """Exit code, what was printed, and how long it took."""
+    """Exit code, what was printed, and the processor seconds that it took."""
     recording = directory / "recording"
     shutil.copytree(sound, recording)
     hostile.damage(recording)
     tmp = str(directory / "out")
     words = [w.replace("{tmp}", tmp).replace("{}", str(recording)) for w in hostile.command]
     out, err = io.StringIO(), io.StringIO()
-    before = time.monotonic()
+    before = time.process_time()
     code: int | str = "traceback"
     signal.alarm(LONGEST_S)
     try:
@@ -71,7 +71,7 @@ def came_of(hostile: Hostile, sound: Path, directory: Path) -> dict[str, object]
         traceback.print_exc(file=err)
     finally:
         signal.alarm(0)
-    seconds = time.monotonic() - before
+    seconds = time.process_time() - before
     printed = {"out": out.getvalue()[-4000:], "err": err.getvalue()[-4000:]}
     return {"name": hostile.name, "code": code, **printed, "seconds": seconds}
 

@@ -20,6 +20,7 @@ from tests.recording.hostile_inputs import HOSTILE_INPUTS, Hostile
 from tests.small_recordings import AFTER_NS, start_free, write_recording, write_snapshot
 
 LONGEST_S = 10
+"""Of the processor, which a loaded machine does not prolong."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 CHECKOUT = Path(__file__).parent.parent.parent
 
