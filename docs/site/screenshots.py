@@ -3,6 +3,7 @@
 Usage: python docs/site/screenshots.py [NAME ...]     (make screenshots)
 
 Widgets are drawn by JupyterLab in Chromium, the post is the command's text in a fixed-width font.
+The words that a picture shows are kept beside it: a test fails where they are no longer shown.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import argparse
 import base64
 import html
 import io
+import json
 import shutil
 import sys
 import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from ipywidgets import Widget
+from pagealloc_model.notebooks.studies.others import widgets as studies
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import pagealloc_model as pm
@@ -31,19 +35,21 @@ from slider import PLOTS, PROJECT, write_notebook
 from tests.browser.jupyter_lab import REDRAW_MS, run_all, running_lab
 
 IMAGES = PROJECT / "docs" / "images"
+WORDS = IMAGES / "words.json"
 WIDTH, HEIGHT = 1200, 1320
 QUALITY = 0.75
 SETTLED_MS = 3000
 
+IMPORTS = (
+    "import pagealloc_model as pm\n"
+    "from pagealloc_model.notebooks.studies.others import widgets as studies\n"
+)
 WIDGETS = {
-    "explore": "import pagealloc_model as pm\n"
-    "pm.explore('kbuild', candidate=pm.Policy(pcp_batch=1, pcp_high_max=2000))",
-    "highatomic": "from pagealloc_model.notebooks.studies.others import widgets\n"
-    "widgets.highatomic('highatomic_gate3', 'highatomic_stock')",
-    "locks": "from pagealloc_model.notebooks.studies.others import widgets\n"
-    "widgets.pcp_batching('xfree')",
+    "explore": "pm.explore('kbuild', candidate=pm.Policy(pcp_batch=1, pcp_high_max=2000))",
+    "highatomic": "studies.highatomic('highatomic_gate3', 'highatomic_stock')",
+    "locks": "studies.pcp_batching('xfree')",
 }
-POST = ("post", "kbuild", "--patch", "pcp_batch=127")
+POST = ("post", "xfree", "--base", "pcp_free_batched=0", "--patch", "pcp_free_batched=1")
 POST_LINES = 46
 FIRST_WIDTH = 1000
 POST_PAGE = """
@@ -67,6 +73,20 @@ async ([address, height, quality]) => {
 """
 
 
+def words_shown(name: str) -> list[str]:
+    """The words of a picture: the names of a widget's controls, or the lines of the post."""
+    if name == "post":
+        with io.StringIO() as text, redirect_stdout(text):
+            command(list(POST))
+            return text.getvalue().splitlines()[:POST_LINES]
+
+    def names(widget: Widget) -> list[str]:
+        below = [word for child in getattr(widget, "children", ()) for word in names(child)]
+        return [*filter(None, [getattr(widget, "description", "")]), *below]
+
+    return names(eval(WIDGETS[name], {"pm": pm, "studies": studies}))
+
+
 def widgets(browser: Browser, names: list[str]) -> None:
     """Draw widgets in JupyterLab and keep their upper parts."""
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +95,7 @@ def widgets(browser: Browser, names: list[str]) -> None:
         root.mkdir()
         with running_lab(home, root) as lab:
             for name in names:
-                write_notebook(root / f"{name}.ipynb", WIDGETS[name])
+                write_notebook(root / f"{name}.ipynb", IMPORTS + WIDGETS[name])
                 page = browser.new_page(viewport={"width": WIDTH + 360, "height": 2600})
                 run_all(page, lab, f"{name}.ipynb")
                 page.locator(f"{PLOTS} .main-svg").last.wait_for()
@@ -88,12 +108,9 @@ def widgets(browser: Browser, names: list[str]) -> None:
 
 def post(browser: Browser) -> None:
     """The beginning of a post, as a terminal shows it."""
-    with io.StringIO() as text, redirect_stdout(text):
-        command(list(POST))
-        lines = text.getvalue().splitlines()[:POST_LINES]
     page = browser.new_page()
     content = POST_PAGE.replace("WORDS", " ".join(POST))
-    page.set_content(content.replace("TEXT", html.escape("\n".join(lines))))
+    page.set_content(content.replace("TEXT", html.escape("\n".join(words_shown("post")))))
     keep(page, page.locator("pre").screenshot(), "post")
     page.close()
 
@@ -134,6 +151,9 @@ def main() -> None:
             first(browser)
         widgets(browser, [name for name in names if name in WIDGETS])
         browser.close()
+    kept = json.loads(WORDS.read_text()) if WORDS.exists() else {}
+    kept |= {name: words_shown(name) for name in names if name != "first"}
+    WORDS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ def _in_words(row: Any) -> str:
     change = in_measure(row, row.patch - row.base)
     size = f"by {change.strip('+-n%')}{' %' if change.endswith('%') else ''}"
     if row.base > 0 and row.patch >= 3 * row.base:
-        size = f"{row.patch / row.base:.2g}-fold"
+        factor = row.patch / row.base
+        size = f"{factor:,.0f}-fold" if factor >= 10 else f"{factor:.2g}-fold"
     unit = f" {row.unit}" if row.unit and not row.metric.endswith(row.unit) else ""
     base, patch = (
         f"{value:,.0f}" if abs(value) >= 1000 else number(value) for value in (row.base, row.patch)

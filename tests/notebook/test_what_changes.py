@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore import RecordingExplorer
+from pagealloc_model.notebook.what_changes import _in_words
 from tests.notebook.test_explore import settle
 
 
@@ -38,3 +43,11 @@ def test_no_effect_is_said_of_the_table_too(explorer: RecordingExplorer) -> None
     explorer.controls.reset()
     explorer.tabs.value = "fragmentation"
     settle(explorer)
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"), [(7, "3.5-fold, from 2 to 7"), (16842, "8,421-fold, from 2 to 16,842")]
+)
+def test_a_large_change_is_told_as_a_factor(patch: float, said: str) -> None:
+    row = SimpleNamespace(metric="drains", scope="all", unit="", base=2.0, patch=float(patch))
+    assert _in_words(row) == f"raises drains {said}"
