@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -66,14 +66,20 @@ def assert_same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(one[columns], other[columns])
 
 
+def swept_by(
+    client: Client | str, recording: pm.Recording | str, progress: Callable[[float], None] | None
+) -> pd.DataFrame:
+    """The rows that a cluster makes of the sweep that `by_threads` is."""
+    vary = {"pcp_batch": BATCHES}
+    return pm.sweep(
+        [recording], vary=vary, seeds=(0, 1), client=client, cache=False, progress=progress
+    ).rows
+
+
 def test_a_cluster_makes_the_rows_that_threads_make_also_when_a_worker_is_killed(
     small: pm.Recording, by_threads: pd.DataFrame, workers: Client
 ) -> None:
-    address = workers.scheduler.address
-    whole = pm.sweep(
-        [small], vary={"pcp_batch": BATCHES}, seeds=(0, 1), client=address, cache=False
-    )
-    assert_same_rows(by_threads, whole.rows)
+    assert_same_rows(by_threads, swept_by(workers.scheduler.address, small, None))
     processes = list(workers.run(os.getpid).values())
     killed: list[int] = []
 
@@ -82,16 +88,9 @@ def test_a_cluster_makes_the_rows_that_threads_make_also_when_a_worker_is_killed
             killed.append(processes[0])
             os.kill(processes[0], signal.SIGKILL)
 
-    result = pm.sweep(
-        [small],
-        vary={"pcp_batch": BATCHES},
-        seeds=(0, 1),
-        client=workers,
-        cache=False,
-        progress=kill_one,
-    )
+    rows = swept_by(workers, small, kill_one)
     assert killed
-    assert_same_rows(by_threads, result.rows)
+    assert_same_rows(by_threads, rows)
 
 
 def test_points_that_die_with_their_workers_after_they_are_finished_are_made_again(
@@ -107,17 +106,10 @@ def test_points_that_die_with_their_workers_after_they_are_finished_are_made_aga
             while workers.nthreads():
                 time.sleep(0.001)
 
-    result = pm.sweep(
-        [f"file://{small.path}"],
-        vary={"pcp_batch": BATCHES},
-        seeds=(0, 1),
-        client=workers,
-        cache=False,
-        progress=kill_all,
-    )
+    rows = swept_by(workers, f"file://{small.path}", kill_all)
     assert killed
     own = ["recording_sha256", "key", *MADE_ANEW]
-    pd.testing.assert_frame_equal(result.rows.drop(columns=own), by_threads.drop(columns=own))
+    pd.testing.assert_frame_equal(rows.drop(columns=own), by_threads.drop(columns=own))
 
 
 def put_in_memory(files: dict[str, bytes]) -> None:
