@@ -291,9 +291,14 @@ def posted_claim(fields: Iterable[str]) -> str:
     claims = []
     for quantity in quantities:
         rows = posted[posted["quantity"] == quantity].set_index("variant")
-        unit = str(rows["unit"].iloc[0]).replace("%", "")
-        values = rows["value"].reindex(["unpatched", "patched"]).dropna()
-        claims.append(f"{quantity}: {' -> '.join(values)} {unit}".rstrip())
+        sides = rows.reindex(["unpatched", "patched"]).dropna(subset=["value"])
+        values = [
+            value if low == high else f"{low:g} to {high:g}"
+            for value, low, high in zip(sides["value"], sides["low"], sides["high"], strict=True)
+        ]
+        unit = str(rows["unit"].iloc[0])
+        is_said = any(value.endswith(unit) for value in values)
+        claims.append(f"{quantity}: {' -> '.join(values)}{'' if is_said else f' {unit}'}")
     source = posted[posted["quantity"] == quantities[0]].iloc[0]
     machine = str(source["machine"]).removeprefix("not named").removeprefix("; ")
     return (
@@ -435,7 +440,7 @@ def _reproduce(
     words += [f"--reclaim {mode}"] if mode != Assumptions().reclaim else []
     yield command(" ".join(words))
     version = first.footer().version
-    yield Words(text=f"with pagealloc_model {version}; --full has every row, chart and assumption.")
+    yield Words(text=f"with pagealloc_model {version}; --full has more.")
     usual = Assumptions(reclaim=mode)
     own = first.base.recording
     if first.base.assumptions != (usual if own is None else in_force(usual, own)):

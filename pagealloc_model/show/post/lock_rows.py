@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 LOCK_FIELDS = ("pageblock_ownership", "ownership.", "pcp_free_batched")
 """Beginnings of names of policy fields whose discussions are about locks."""
 RESULTS = {
-    "zone->lock: waits, sum (ms)": "time waiting (ms)",
-    "zone->lock: longest wait (us)": "longest wait (us)",
-    "pcp->lock: waits, sum (ms)": "time waiting for pcp->lock (ms)",
-    "pcp->lock: longest wait (us)": "longest wait for pcp->lock (us)",
+    "zone->lock: waits (ms)": "time waiting (ms)",
+    "zone->lock: longest (us)": "longest wait (us)",
+    "pcp->lock: waits (ms)": "time waiting for pcp->lock (ms)",
+    "pcp->lock: longest (us)": "longest wait for pcp->lock (us)",
     "pcp->lock: failed trylocks": "trylocks failed",
+    "longest spell (us)": "longest spell of waits and holds (us)",
 }
 """Rows of the table, and the results of `with_spread` that they have."""
 FEWEST_NAMED = 0.05
@@ -47,9 +48,9 @@ def lock_words(replay: Replay) -> str:
     origins = ", ".join(sorted({cost.origin for _, cost in each if cost.ns}))
     values = ", ".join(f"{name} {cost.ns:.0f}" for name, cost in each if cost.ns)
     return (
-        "Holds include failed trylocks of lists. Times follow from the "
-        f"model's own holds and the costs of a hold ({origins}; ns: {values}); brackets are for "
-        f"costs {SPREAD:.1f} times lower and higher."
+        "Holds include failed trylocks of lists; a spell is a CPU's waits and holds without a "
+        "point to reschedule. Times follow from the model's holds and the costs of one "
+        f"({origins}; ns: {values}); brackets: costs {SPREAD:.1f} times lower and higher."
     )
 
 
@@ -84,7 +85,7 @@ def _sides(replay: Replay) -> dict[str, str]:
 def _in_range(value: float, low: float, high: float) -> str:
     """Such as "461 (193 to 1,406)"; without a range where the costs change nothing."""
     texts = [
-        f"{one:,.0f}" if one >= 100 or one == int(one) else f"{one:.3g}"
+        f"{one:,.0f}" if one >= 100 or one == int(one) else f"{one:.2g}"
         for one in (value, low, high)
     ]
     return texts[0] if len(set(texts)) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})"
@@ -111,7 +112,7 @@ def load_words(recording: Recording) -> str:
     by = f" by {asked}" if asked else ""
     return (
         f"{load} has {count_of(total, 'request')}{by}, {single:.1f} % of them for single "
-        f"pages{moved}. Other loads can show other effects."
+        f"pages{moved}."
     )
 
 

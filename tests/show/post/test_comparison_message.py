@@ -23,7 +23,11 @@ from pagealloc_model.numbers.comparison import (
 from pagealloc_model.numbers.result_tables import measures, row_words
 from pagealloc_model.numbers.statistics import paired_p, smallest_p
 from pagealloc_model.numbers.values import Quantity
-from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
+from pagealloc_model.show.post.comparison_message import (
+    _believed_table,
+    posted_claim,
+    shown_rows,
+)
 from pagealloc_model.show.post.tables import repeated_table
 from tests.small_recordings import write_recording
 
@@ -124,7 +128,7 @@ def test_several_runs_are_tested_and_the_test_is_named(
     ("words", "said"),
     [
         (["highatomic_stock", "--patch", "min_free_kbytes=90112"], "goes from 45056 to 90112 kB"),
-        (["xfree", "--patch", "pageblock_ownership=pcp_buddy"], "kernel builds, change: -3-4"),
+        (["xfree", "--patch", "pageblock_ownership=pcp_buddy"], "-4 to -3 %"),
     ],
 )
 def test_a_message_has_one_screen_and_says_what_happens(
@@ -210,3 +214,15 @@ def test_nothing_beyond_the_error_makes_no_message(capsys: pytest.CaptureFixture
     assert printed.out == ""
     assert printed.err.startswith("pagealloc: no message: no predicted change is larger than the")
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("pageblock_ownership", "system time of simple kernel builds, change: -4 to -3 %."),
+        ("highatomic_gate_order", "THP success rate: 1 to 6 -> 44 to 78 %;"),
+        ("pcp_free_batched", "during boot: 2092 calls."),
+    ],
+)
+def test_posted_ranges_and_units_are_said(field: str, words: str) -> None:
+    assert words in posted_claim([field])

@@ -49,14 +49,18 @@ def test_holds_are_those_of_all_paths(xfree: pm.Recording) -> None:
         pm.replay(xfree, policy) for policy in (None, pm.Policy(pageblock_ownership="pcp_buddy"))
     )
     rows = {
-        line[:30].strip(): re.split(r"\s{2,}", line[30:].strip())
-        for line in lock_table(base, patch).splitlines()[2:]
+        name: values
+        for name, *values in (
+            re.split(r"\s{2,}", line.strip()) for line in lock_table(base, patch).splitlines()[2:]
+        )
     }
     holds = [len(side.lock_times().acquisitions) for side in (base, patch)]
     shown = [int(cell.split()[0].replace(",", "")) for cell in rows["zone->lock: holds"]]
     assert shown == holds
     failed = patch.lock_times().trylocks[["frees", "allocations"]].sum().sum()
     assert rows["pcp->lock: failed trylocks"][1].split()[0] == f"{failed:.0f}"
+    spell = patch.lock_times().stalls["longest_spell_ns"].max() / 1e3
+    assert rows["longest spell (us)"][1].split()[0] == f"{spell:,.0f}"
 
 
 def test_only_changes_of_who_holds_a_lock_have_it() -> None:
