@@ -192,6 +192,7 @@ def draw_growth(rows: pd.DataFrame) -> None:
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "errors-short": lambda: short_error_lines(_validations(SHIPPED)),
+    "experiments-sentence": experiments.sentence_lines,
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
     "experiments-slopes": experiments.slope_lines,

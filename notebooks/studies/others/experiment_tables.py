@@ -198,6 +198,23 @@ def score_lines() -> Iterator[str]:
     return markdown(["", *SCORES, "right size"], rows)
 
 
+def sentence_lines() -> Iterator[str]:
+    """One sentence: how often a predicted change was right, over all plans but the matrix."""
+    others = [name for name in shipped_experiments() if name != MATRIX]
+    scores = score_table(pd.concat([shipped_experiment(name).changes for name in others]))
+    by_model = {row.model: row for row in scores.itertuples()}
+    effects, within, direction, *_, quiet, _ = _score_cells(by_model[ELASTIC])
+    null = _score_cells(by_model[NULL])
+    sentence = (
+        f"**How often is a predicted change right?** In {len(others)} experiments with guests, "
+        f"settings changed {effects} quantities measurably. {direction} of the predictions have "
+        f"the right direction, and {within} lie within the 95 % interval of the measured change. "
+        f'"Nothing changes" has {null[2]} and {null[1]}, but is right for all quantities that did '
+        f"not change, of which {quiet} are predicted not to ([more](#how-wrong-is-it))."
+    ).replace(" %", "\N{NO-BREAK SPACE}%")
+    yield from (line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(sentence, 140))
+
+
 def slope_lines() -> Iterator[str]:
     """A markdown table: size of measured changes by predicted ones, by quantity, all plans."""
     changes = pd.concat([shipped_experiment(name).changes for name in shipped_experiments()])
