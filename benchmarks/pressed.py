@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.base.text import percent, times
 from pagealloc_model.diagnosis.budget import RETRY_NS
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
@@ -110,7 +111,7 @@ def over_seeds(path: str, seeds: int = SEEDS) -> pd.DataFrame:
                 "most": np.nan if distance else round(float(model.max())),
                 "error": error,
                 "null error": null,
-                "aim": "" if aim is None else f"{aim:g} x" if aim > 1 else f"{aim:.0%}",
+                "aim": "" if aim is None else times(aim) if aim > 1 else f"{aim:.0%}",
                 "met": "" if aim is None else "yes" if off <= aim and is_nearer else "no",
             }
         )
@@ -200,9 +201,9 @@ def _over_seeds(errors: pd.Series, *, signed: bool) -> str:
     known = errors.dropna()
     if known.empty:
         return "NA"
-    ends = [_share(value, signed=signed) for value in (known.min(), known.max())]
-    among = f" ({ends[0]} to {ends[1]})" if ends[0] != ends[1] else ""
-    return f"{_share(float(known.mean()), signed=signed)}{among}"
+    values = (known.mean(), known.min(), known.max())
+    mean, low, high = (percent(value).lstrip("" if signed else "+") for value in values)
+    return mean + (f" ({low} to {high})" if low != high else "")
 
 
 def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
@@ -213,17 +214,10 @@ def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     counts = [words for metric, (words, _) in QUANTITIES.items() if metric in COUNTS]
     for name in ("error", "null error"):
         shown[name] = [
-            _share(value, signed=words in counts)
+            percent(value).lstrip("" if words in counts else "+")
             for value, words in zip(shown[name], shown["quantity"], strict=True)
         ]
     return shown
-
-
-def _share(value: float, *, signed: bool) -> str:
-    """An error in per cent; a large one as a multiple."""
-    if value > 9.995:
-        return f"{value + 1:,.0f} x"
-    return f"{100 * value:+.1f}%" if signed else f"{100 * value:.1f}%"
 
 
 def shown_lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:

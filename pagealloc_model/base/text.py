@@ -81,8 +81,13 @@ def percent(value: object) -> str:
     if _is_unknown(value):
         return NOT_AVAILABLE
     if float(value) >= 10:  # type: ignore[arg-type]
-        return f"{1 + float(value):,.0f} x"  # type: ignore[arg-type]
+        return times(1 + float(value))  # type: ignore[arg-type]
     return f"{100 * float(value):+.1f}%"  # type: ignore[arg-type]
+
+
+def times(factor: float) -> str:
+    """A factor such as "3.5 x", from 10 on a whole one: "8,421 x"."""
+    return f"{factor:,.0f} x" if factor >= 10 else f"{factor:.2g} x"
 
 
 def count_of(count: int, one: str, more: str = "") -> str:

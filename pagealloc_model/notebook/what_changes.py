@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.base.text import count_of, number
+from pagealloc_model.base.text import count_of, number, times
 from pagealloc_model.notebook.page_widget import folded_text
 from pagealloc_model.numbers.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 from pagealloc_model.numbers.result_tables import in_measure, measures, with_unit
@@ -110,8 +110,7 @@ def _in_words(row: Any) -> str:
     change = in_measure(row, row.patch - row.base)
     size = f"by {change.strip('+-n%')}{' %' if change.endswith('%') else ''}"
     if row.base > 0 and row.patch >= 3 * row.base:
-        factor = row.patch / row.base
-        size = f"{factor:,.0f}-fold" if factor >= 10 else f"{factor:.2g}-fold"
+        size = times(row.patch / row.base)
     unit = f" {row.unit}" if row.unit and not row.metric.endswith(row.unit) else ""
     base, patch = (
         f"{value:,.0f}" if abs(value) >= 1000 else number(value) for value in (row.base, row.patch)

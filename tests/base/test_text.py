@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.text import CleanedStream, cleaned, count_of, number, percent
+from pagealloc_model.base.text import CleanedStream, cleaned, count_of, number, percent, times
 from pagealloc_model.cli.main import main
 from tests.small_recordings import write_recording
 
@@ -42,6 +42,7 @@ def test_a_text_is_only_read(text: str, shown: str) -> None:
         (number(269.685), "269.69"),
         (percent(-0.25), "-25.0%"),
         (percent(6575.435), "6,576 x"),
+        (times(3.54), "3.5 x"),
     ],
 )
 def test_nouns_agree_with_their_counts(words: str, said: str) -> None:

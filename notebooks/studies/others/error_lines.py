@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.base.text import percent
 from pagealloc_model.numbers.result_tables import DISTANCE
 from pagealloc_model.numbers.validation import Validation
 
@@ -92,13 +93,9 @@ def number_cell(value: float) -> str:
 
 def error_cell(value: float, unit: str) -> str:
     """An error in a table: in percent, or how many times as much."""
-    if pd.isna(value):
-        return "NA"
-    if unit == "total variation":
+    if unit == "total variation" and pd.notna(value):
         return f"{value:.4f}"
-    if unit.endswith(DISTANCE):
-        return f"{100 * value:,.1f}%"
-    return f"{100 * value:+,.1f}%" if value < 10 else f"{1 + value:,.0f} x"
+    return percent(value).lstrip("+" if unit.endswith(DISTANCE) else "")
 
 
 def choice_lines(paths: Iterable[str]) -> Iterator[str]:
