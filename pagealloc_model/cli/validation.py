@@ -269,7 +269,7 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
 
     build = kernel_build(options, Policy())
     recording = opened(options.path)
-    if options.resync and not any(snapshot.zoneinfo for snapshot in recording.snapshots):
+    if options.resync and not recording.has_zoneinfo:
         placement = recording.judge_choices(rules=options.rules)
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)

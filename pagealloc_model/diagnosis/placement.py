@@ -37,7 +37,7 @@ from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.rows import realtime_tasks, with_reserve
 from pagealloc_model.predicted.start.evidence import start_counts
-from pagealloc_model.recording.machine import Machine, bare_machine
+from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import (
     recorded_machine,
     recorded_policy,
@@ -280,13 +280,10 @@ def judge_placement(
         )
     assumptions = assumptions or Assumptions()
     trace = recording.trace
-    counts = None
-    if any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
-        machine = recorded_machine(recording)
+    machine, counts = recorded_machine(recording, by_events=True), None
+    if recording.has_zoneinfo:
         early, snapshot = start_snapshots(recording)
         counts = start_counts(machine, snapshot, trace, early)
-    else:
-        machine = bare_machine(trace)
     moves, first = recorded_moves(trace, machine)
     realtime = np.isin(moves["pid"], sorted(realtime_tasks(recording)))
     moves["gfp"][realtime] = with_reserve(moves["gfp"][realtime])
@@ -338,7 +335,7 @@ def judge_placement(
 
 def _notes(recording: Recording, phases: dict[int, int], unseen: int, nested: int) -> list[str]:
     lines = []
-    if not any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
+    if not recording.has_zoneinfo:
         lines.append(
             "no snapshot: limits of per-CPU lists are unknown, so no size or time of a refill or "
             "drain of order 0 is judged; zones are taken from addresses"

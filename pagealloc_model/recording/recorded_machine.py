@@ -10,7 +10,12 @@ from typing import Any
 
 from pagealloc_model.base.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.policy.policy import POLICY_KINDS, Policy
-from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
+from pagealloc_model.recording.machine import (
+    DEFAULT_MIGRATETYPES,
+    Machine,
+    bare_machine,
+    machine_from_zoneinfo,
+)
 from pagealloc_model.recording.recording import META_FILE, Recording
 from pagealloc_model.recording.snapshot import Snapshot
 
@@ -50,14 +55,20 @@ def start_snapshots(recording: Recording) -> tuple[Snapshot, Snapshot]:
     return early, (during[0] if during else early)
 
 
-def recorded_machine(recording: Recording) -> Machine:
+def recorded_machine(recording: Recording, *, by_events: bool = False) -> Machine:
     """The machine as a recording's snapshots describe it at the start.
+
+    Args:
+        recording: an opened recording.
+        by_events: where no snapshot has a zoneinfo, take `bare_machine` of its events.
 
     Raises:
         UsageError: no usable snapshot, or a machine the model has no rules for.
         RecordingError: meta.json has cpu_nodes or node_distances that are no lists of numbers, or
             a sysctl that the kernel would refuse.
     """
+    if by_events and not recording.has_zoneinfo:
+        return bare_machine(recording.trace)
     snapshot, _ = start_snapshots(recording)
     types = snapshot.pagetypeinfo
     factor = _sysctl(recording, "watermark_scale_factor")

@@ -227,6 +227,11 @@ class Recording(Memo):
         """The snapshots, each at the time of its zoneinfo instead of that of its name."""
         return dated_snapshots(self.snapshots, self.whole_trace)
 
+    @property
+    def has_zoneinfo(self) -> bool:
+        """True if a snapshot describes the machine."""
+        return any(snapshot.zoneinfo is not None for snapshot in self.snapshots)
+
     @cached_property
     def release(self) -> str:
         """Kernel release such as "6.18.44-fc", "" if unknown; without meta.json reads events."""
