@@ -35,8 +35,8 @@ from pagealloc_model.numbers.loss_windows import (
     recording_between,
     refuse_if_lossy,
 )
-from pagealloc_model.numbers.values import scoped_quantity, was_recorded
-from pagealloc_model.numbers.vocabulary import SERIES_WORDS, TOTAL_WORDS
+from pagealloc_model.numbers.values import States, Zones, was_recorded
+from pagealloc_model.numbers.vocabulary import SCORED, SERIES_WORDS, TOTAL_WORDS
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.prepared import VALIDATION_BYTES, refuse_large, replayed_machine
@@ -219,22 +219,21 @@ class SeedRange:
         return asdict(self) | {"measured": measured} | more
 
 
+_CHAOTIC = ("highatomic_blocks", "watermark_boost", "extfrag_events")
+
+
 def seed_ranges(
     recording: Recording, measured: Measured, first: Replay, scored: np.ndarray, seeds: int
 ) -> tuple[SeedRange, ...]:
     """Ranges of chaotic quantities: replays under further seeds, side by side on the cores."""
+    chaotic = [number for number in SCORED if number.name in _CHAOTIC]
 
     def numbers(tables: Measured | Replay) -> tuple[float, ...]:
-        means = []
-        for metric in ("highatomic_blocks", "watermark_boost"):
-            quantity = scoped_quantity(tables, metric, "all")
-            known = np.zeros(0)
-            if quantity is not None:
-                at_scored = np.isin(quantity.time_ns, scored) & ~np.isnan(quantity.values)
-                known = quantity.values[at_scored]
-            known = known[-1:] if metric == "highatomic_blocks" else known
-            means.append(float(known.mean()) if len(known) else float("nan"))
-        return (*means, float(tables.fallbacks["count"].sum()))
+        states = States.of(tables, first.machine).at(scored)
+        together = Zones(states=states, block_order=first.machine.counted_order)
+        made_from = (together, together, tables.fallbacks)
+        pairs = zip(chaotic, made_from, strict=True)
+        return tuple(next(number.quantities(table)).value for number, table in pairs)
 
     def again(seed: int) -> tuple[float, ...]:
         options = {"rules": first.rules, "assumptions": first.assumptions, "seed": seed}
@@ -248,13 +247,15 @@ def seed_ranges(
     more = range(first.seed + 1, first.seed + seeds)
     with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
         by_seed = [numbers(first), *threads.map(again, more)]
-    words = {name: SERIES_WORDS[name] for name in ("highatomic_blocks", "watermark_boost")}
-    words["highatomic_blocks"] += " at the end"
-    words["extfrag_events"] = TOTAL_WORDS["extfrag_events", "all"]
-    ranges = zip(words.items(), real, zip(*by_seed, strict=True), strict=True)
+    ranges = zip(chaotic, real, zip(*by_seed, strict=True), strict=True)
     return tuple(
-        SeedRange(quantity=quantity, metric=metric, measured=kernel, values=values)
-        for (metric, quantity), kernel, values in ranges
+        SeedRange(
+            quantity=number.verdict[1] + " at the end" * (number.how == "last"),
+            metric=number.name,
+            measured=kernel,
+            values=values,
+        )
+        for number, kernel, values in ranges
         if not np.isnan(values).any() and (any(values) or kernel > 0)
     )
 

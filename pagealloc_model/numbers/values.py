@@ -30,14 +30,6 @@ TYPES = NUMBERED_EVERYWHERE
 HIGHATOMIC = TYPES.index("HighAtomic")
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
-_STATE_TABLES = {
-    "free_pages": ("free_pages", "pages"),
-    "pcp_count": ("pcp", "count"),
-    "watermark_boost": ("boosts", "pages"),
-    "pageblocks": ("pageblocks", "blocks"),
-    "highatomic_blocks": ("pageblocks", "blocks"),
-}
-"""By metric of the error table: the table of snapshots that has it, and the column added up."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,6 +189,13 @@ class States:
     blocks: np.ndarray
     listed: np.ndarray
     boosts: np.ndarray
+
+    @staticmethod
+    def of(tables: Measured | Replay, machine: Machine) -> States:
+        """A replay's samples, or a recording's snapshots in the zones of a machine."""
+        if isinstance(tables, Replay):
+            return States.of_replay(tables)
+        return States.of_measured(tables, machine)
 
     @staticmethod
     def of_replay(replay: Replay) -> States:
@@ -391,41 +390,6 @@ class Holds(Memo):
 _SITE_NAMES = list(dict.fromkeys(NAMES))
 _PLACES = np.array([_SITE_NAMES.index(name) for name in NAMES])
 """Index of `_SITE_NAMES` by code."""
-
-
-def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quantity | None:
-    """A metric of the error table in any scope, such as "zone=Normal,cpu=0"; "all" adds up all.
-
-    Of snapshots, or of refills and drains; None if no table tells it.
-    """
-    site, _, what = metric.partition("_")
-    if metric in _STATE_TABLES:
-        name, column = _STATE_TABLES[metric]
-        rows = getattr(tables, name)
-        if metric == "highatomic_blocks":
-            rows = rows[rows["migratetype"] == "HighAtomic"]
-    elif site in ("refill", "drain") and what in ("transactions", "pages"):
-        rows = tables.transactions_full
-        if rows["time_ns"].isna().all():
-            return None
-        rows = rows[rows["site"] == site]
-    else:
-        return None
-    for part in scope.split(",") if scope != "all" else ():
-        key, _, wanted = part.partition("=")
-        key = "migratetype" if key == "type" else key
-        if key not in ("zone", "node", "cpu", "migratetype") or key not in rows:
-            return None
-        rows = rows[rows[key] == (int(wanted) if key in ("node", "cpu") else wanted)]
-    if metric in _STATE_TABLES:
-        if not len(rows):
-            return None
-        sums = rows.groupby("time_ns")[column].sum(min_count=1)
-        values = sums.to_numpy(float, na_value=np.nan)
-        times = sums.index.to_numpy()
-        return Quantity(metric=metric, scope=scope, how="mean", time_ns=times, values=values)
-    values = rows["pages"].to_numpy(float, na_value=0.0) if what == "pages" else np.ones(len(rows))
-    return Quantity(metric=metric, scope=scope, time_ns=rows["time_ns"].to_numpy(), values=values)
 
 
 def counter_changes(vmstat: pd.DataFrame, window: Window) -> dict[str, float]:

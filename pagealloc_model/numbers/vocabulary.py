@@ -24,6 +24,7 @@ from pagealloc_model.allocator.pressure_layout import COUNTER_NAMES
 from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES
 from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.folios import CLASS_NAMES, folio_shares
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.measured.memory_stalls import CAUSES
 from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import HIGHATOMIC as RESERVE
@@ -646,11 +647,11 @@ NUMBERS = (
     FREE_AND_LISTED,
     *WAITS,
 )
-_SCORED = sorted((number for number in NUMBERS if number.verdict[0]), key=lambda row: row.verdict)
-SERIES_WORDS = {row.name: row.verdict[1] for row in _SCORED if row in (*STATES, *SNAPSHOTS)}
+SCORED = sorted((number for number in NUMBERS if number.verdict[0]), key=lambda row: row.verdict)
+SERIES_WORDS = {row.name: row.verdict[1] for row in SCORED if row in (*STATES, *SNAPSHOTS)}
 """What a verdict scores at every snapshot, in words."""
 TOTAL_WORDS = {
-    (row.name, row.scope): row.verdict[1] for row in _SCORED if row.name not in SERIES_WORDS
+    (row.name, row.scope): row.verdict[1] for row in SCORED if row.name not in SERIES_WORDS
 }
 """Totals of a recording that it scores."""
 SUMMARISED = (
@@ -686,6 +687,25 @@ def by_zone(states: States, machine: Machine, section: Sequence[Number] = ()) ->
                 types=machine.migratetypes,
             )
             yield from compared(section or STATES, table, scope)
+
+
+def over_time(tables: Measured | Replay, machine: Machine) -> dict[tuple[str, str], Quantity]:
+    """Numbers that instants date, as error tables name them: by metric and scope.
+
+    States in each zone, refills and drains in all and by CPU.
+    """
+    dated = [*by_zone(States.of(tables, machine), machine, (*STATES, *SNAPSHOTS))]
+    moves = tables.transactions_full
+    parts = {f"cpu={cpu}": moves[moves["cpu"] == cpu] for cpu in range(machine.nr_cpus)}
+    for scope, table in ({"all": moves} | parts).items():
+        holds = Holds.of_table(table)
+        known = () if moves["time_ns"].isna().all() else MOVED
+        dated += [number.quantity(number.make(holds), scope) for number in known]
+    return {
+        (number.metric, number.scope.removesuffix(",at=end")): number
+        for number in dated
+        if number.time_ns.shape == number.values.shape
+    }
 
 
 def of_run(section: Iterable[Number], table: object) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pagealloc_model as pm
 from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import Holds
+from pagealloc_model.show.html.results import replay_html
 from tests.small_recordings import shipped_recording
 
 NEW = voc.Number(
@@ -17,6 +18,7 @@ NEW = voc.Number(
     voc.dated(lambda zones: zones.whole.sum(axis=1) / zones.free.sum(axis=(1, 2))),
     scope="",
     words="share of free pages in whole blocks",
+    verdict=(99, "free pages in whole blocks"),
     sweep="free_share_in_whole_blocks",
     meaning="share of free memory in buddies of a pageblock or more, mean over time",
 )
@@ -39,7 +41,7 @@ def test_a_row_says_how_its_number_is_made_and_what_its_column_means() -> None:
         assert bool(row.sweep) == bool(row.meaning), row
 
 
-def test_a_new_row_is_in_comparisons_and_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_row_is_in_comparisons_sweeps_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voc, "STATES", (*voc.STATES, NEW))
     monkeypatch.setattr(voc, "SWEPT", (*voc.SWEPT, NEW))
     recording = shipped_recording("highatomic_gate3")
@@ -54,6 +56,7 @@ def test_a_new_row_is_in_comparisons_and_sweeps(monkeypatch: pytest.MonkeyPatch)
     swept = voc.sweep_row(base)
     assert swept[NEW.sweep] == pytest.approx(1 - swept["unusable_index_pageblock"])
     assert voc.column(NEW.sweep).meaning == NEW.meaning
+    assert f"{NEW.name}, zone=Normal; from " in replay_html(base)
 
 
 def test_measured_and_predicted_are_made_alike() -> None:

@@ -27,13 +27,13 @@ from pagealloc_model.base.table import (
     class_of,
     word_columns,
 )
-from pagealloc_model.base.text import count_of, number, paragraph
+from pagealloc_model.base.text import count_of, number, paragraph, zone_scope
 from pagealloc_model.numbers import result_tables as words_of
+from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.numbers.errors import FARTHER, NEARER, against_null
 from pagealloc_model.numbers.validation import headline
-from pagealloc_model.numbers.values import scoped_quantity, windows_of
-from pagealloc_model.numbers.vocabulary import MOVED
+from pagealloc_model.numbers.values import Quantity, windows_of
 from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.show.recording_text import describe_recording
@@ -121,16 +121,12 @@ def sparkline(
     )
 
 
-def course_of(tables: Any, metric: str, scope: str, span_ns: Iterable[int]) -> Course | None:
-    """The course of a metric of the error table, None where its tables do not say.
-
-    Rates are sums over `BINS` equal parts of the time.
-    """
-    quantity = scoped_quantity(tables, metric, scope)
+def course_of(quantity: Quantity | None, span_ns: Iterable[int]) -> Course | None:
+    """The course of a number that instants date; rates are sums over `BINS` parts of the time."""
     if quantity is None:
         return None
     times = quantity.time_ns.astype(float)
-    if quantity.how == "mean":
+    if quantity.how != "sum":
         return times, quantity.values
     sums, edges = np.histogram(times, BINS, tuple(span_ns), weights=quantity.values)
     return (edges[:-1] + edges[1:]) / 2, sums.astype(float)
@@ -160,27 +156,24 @@ def _rules_table(evidence: Sequence[Mapping[str, Any]]) -> Markup:
     return Table(columns, rows, "rules and what they rest on").to_html()
 
 
-TOTALS = {row.name: row.unit or "holds of zone->lock" for row in MOVED}
-STATES = {"free_pages": "pages", "pcp_count": "pages", "highatomic_blocks": "pageblocks"}
-
-
 def replay_html(replay: Replay) -> str:
     """A summary line, totals and states with their course, and folded where from."""
-    has_nodes = len(replay.machine.nodes) > 1
     zones = [zone for zone in replay.machine.zones if zone.managed]
-    names = [(f"node={zone.node}," if has_nodes else "") + f"zone={zone.name}" for zone in zones]
-    parts = [(metric, "all", unit) for metric, unit in TOTALS.items()]
-    parts += [(metric, zone, unit) for metric, unit in STATES.items() for zone in names]
+    names = [zone_scope(zone.node, zone.name, replay.machine.nodes) for zone in zones]
+    scored = [row for row in voc.STATES if row.verdict[0]]
+    parts = [(row, "all") for row in voc.MOVED] + [(row, zone) for row in scored for zone in names]
+    dated = voc.over_time(replay, replay.machine)
     rows = []
-    for metric, scope, unit in parts:
-        course = course_of(replay, metric, scope, (int(replay.edges[0]), int(replay.edges[-1])))
+    for row, scope in parts:
+        course = course_of(dated.get((row.name, scope)), replay.edges[[0, -1]].tolist())
         value = NAN
         if course is not None and len(course[1]):
-            value = float(course[1].sum() if metric in TOTALS else course[1][-1])
+            value = float(course[1].sum() if row in voc.MOVED else course[1][-1])
         cells = [_cell(value), _cell(NAN, shown="")]
-        cells = cells if metric in TOTALS else cells[::-1]
-        picture = sparkline(f"{metric}, {scope}", course)
-        rows.append((metric, scope, *cells, _cell(picture), _cell(unit, DIM)))
+        cells = cells if row in voc.MOVED else cells[::-1]
+        picture = _cell(sparkline(f"{row.name}, {scope}", course))
+        unit = _cell(row.unit or "holds of zone->lock", DIM)
+        rows.append((row.name, scope, *cells, picture, unit))
     imposed = f"imposed from the recording, so no prediction: {', '.join(replay.imposed)}"
     head = (*word_columns("predicted", "scope"), "total", "at the end", PICTURE)
     return framed(
@@ -385,12 +378,10 @@ def validation_html(validation: Validation) -> str:
     """The verdict, the error table, and folded what limits the comparison."""
     replay = validation.replay
     span = (int(replay.edges[0]), int(replay.edges[-1]))
+    sides = [voc.over_time(side, replay.machine) for side in (validation.measured, replay)]
     rows = []
     for row in validation.errors.itertuples():
-        measured, predicted = (
-            course_of(tables, row.metric, row.scope, span)
-            for tables in (validation.measured, replay)
-        )
+        measured, predicted = (course_of(side.get((row.metric, row.scope)), span) for side in sides)
         # few measured values are rings, more are a dashed line
         is_many = measured is not None and len(measured[1]) > 12
         beside = {"dashed" if is_many else "marks": measured if predicted else None}

@@ -15,6 +15,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.table import Cell, Column, Table
 from pagealloc_model.numbers.errors import against_null
 from pagealloc_model.numbers.validation import Validation
+from pagealloc_model.numbers.vocabulary import over_time
 from pagealloc_model.show.html.results import (
     MOST_POINTS,
     course_of,
@@ -143,17 +144,18 @@ def test_cells_are_sorted_by_number_and_the_unknown_have_none() -> None:
 def test_a_course_adds_up_what_its_scope_is_about(validation: Validation) -> None:
     replay = validation.replay
     span = (int(replay.edges[0]), int(replay.edges[-1]))
-    course = course_of(replay, "free_pages", "zone=DMA32", span)
+    dated = over_time(replay, replay.machine)
+    course = course_of(dated["free_pages", "zone=DMA32"], span)
     assert course is not None
     table = replay.free_pages[replay.free_pages["zone"] == "DMA32"]
     assert course[1].tolist() == table.groupby("time_ns")["pages"].sum().tolist()
-    whole = course_of(replay, "refill_transactions", "all", span)
-    parts = [course_of(replay, "refill_transactions", f"cpu={cpu}", span) for cpu in range(4)]
+    whole = course_of(dated["refill_transactions", "all"], span)
+    parts = [course_of(dated["refill_transactions", f"cpu={cpu}"], span) for cpu in range(4)]
     assert whole is not None
     assert whole[1].sum() == (replay.transactions_full["site"] == "refill").sum()
     assert sum(part[1].sum() for part in parts if part is not None) == whole[1].sum()
-    assert course_of(replay, "refill_pages", "per time bin", span) is None
-    assert course_of(replay, "placement_exact", "all", span) is None
+    assert not {metric for metric, _ in dated} & {"placement_exact", "order_distribution_tv"}
+    assert course_of(dated.get(("refill_pages", "per time bin")), span) is None
 
 
 def test_a_sparkline_keeps_its_extremes_in_few_points() -> None:
