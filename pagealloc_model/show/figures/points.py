@@ -14,7 +14,7 @@ from pagealloc_model.base.text import count_of, number
 from pagealloc_model.numbers.comparison import BELIEVED, FAILS_NULL, WITHIN_ERROR
 from pagealloc_model.numbers.result_tables import row_words
 from pagealloc_model.numbers.validation import score_words, scores
-from pagealloc_model.numbers.vocabulary import MOVED, column
+from pagealloc_model.numbers.vocabulary import SERIES_WORDS, TOTAL_WORDS, column
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
@@ -38,20 +38,15 @@ FEW = 10
 MOST_FEW = 20
 """Where the linear axes end; what lies beyond stands at their edge."""
 HEIGHT = 560
-STATES = {
-    "free_pages": "free pages",
-    "pcp_count": "pages on per-CPU lists",
-    "watermark_boost": "watermark boost",
-    "highatomic_blocks": "highatomic blocks",
-}
-"""Scored at every snapshot."""
-TOTALS = {
-    **{row.name: "refills, drains" for row in MOVED},
-    "empty_refill_transactions": "refills, drains",
-    "extfrag_events": "fallbacks",
-}
-"""Scored once, over the whole recording."""
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
+BESIDE = {"x": 1.02, "y": 1}
+"""A legend on the right, where there is room for every scored number."""
+SYMBOLS = (
+    *("circle", "diamond", "square", "triangle-up", "cross", "star", "triangle-down", "x"),
+    *("pentagon", "hexagram", "bowtie", "hourglass", "triangle-left", "triangle-right"),
+    *("star-square", "star-diamond"),
+)
+KINDS = SERIES_WORDS | {metric: words for (metric, _), words in TOTAL_WORDS.items()}
+"""In the words of a verdict."""
 NOTE = (
     "Shares, distributions and changes of pageblocks are not drawn: the error table has them. "
     "What lies outside the axes stands at their edge. Null models know no allocator: nothing "
@@ -64,18 +59,18 @@ _FROM_ZERO = {"rangemode": "tozero"}
 
 def predicted_over_measured(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
     """The points of the picture: kind, metric, scope, measured, predicted, null, inside."""
-    totals = errors[errors["metric"].isin(list(TOTALS)) & (errors["kind"] == "predicted")]
+    is_total = errors["metric"].isin([metric for metric, _ in TOTAL_WORDS])
+    totals = errors[is_total & (errors["kind"] == "predicted")]
     totals = totals[totals["scope"] != "per time bin"]
-    states = snapshots[snapshots["metric"].isin(list(STATES))]
     numbers = ["measured", "predicted", "null"]
     columns = ["metric", "scope", *numbers]
-    points = pd.concat([states[columns], totals[columns]], ignore_index=True)
+    points = pd.concat([snapshots[columns], totals[columns]], ignore_index=True)
     points = (
         points.dropna(subset=numbers[:2])
         .reset_index(drop=True)
         .astype(dict.fromkeys(numbers, float))
     )
-    points["kind"] = points["metric"].map(STATES | TOTALS)
+    points["kind"] = points["metric"].map(KINDS)
     for name, side in (("inside", "predicted"), ("null_inside", "null")):
         points[name] = points[side].between(points["measured"] / BAND, points["measured"] * BAND)
     return points
@@ -107,7 +102,7 @@ def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> 
     grid.write_below(NOTE)
     for letter in "xy":
         grid.set_axis(letter, 1, {"range": [-1, MOST_FEW + 1]})
-    return grid.drawing(height=HEIGHT)
+    return grid.drawing(height=HEIGHT, legend=BESIDE)
 
 
 def _add_numbers(
@@ -144,8 +139,8 @@ def _add_numbers(
     ring = {"symbol": "circle-open", "size": 7, "color": "#767676", "line": {"width": 1}}
     known = points[points["null"].notna()]
     groups = [("null model of each", "null", "null", known, ring)]
-    for place, kind in enumerate(dict.fromkeys((*STATES.values(), *TOTALS.values()))):
-        mark = {"symbol": SYMBOLS[place], "size": 9, "line": {"width": 1, "color": "white"}}
+    for place, kind in enumerate(KINDS.values()):
+        mark = {"symbol": cycled(SYMBOLS, place), "size": 9, "line": {"width": 1, "color": "white"}}
         mark |= {"color": cycled(PREDICTION_COLOURS, place)}
         rows = points[points["kind"] == kind]
         groups += [(kind, kind, "predicted", rows, mark)] if len(rows) else []
@@ -341,10 +336,9 @@ def talk_figure(
         (1, {}, "measured on this recording, logarithmic"),
     ):
         grid.set_axis("x", panel, axis | {"title": {"text": words, "font": {"size": 12}}})
-    drawing = grid.drawing()
+    drawing = grid.drawing(legend=BESIDE)
     drawing.layout["height"] += 160 + 34 * sum(name.count("<br>") for name in names)
-    for part in ("title", "legend"):
-        drawing.layout[part] |= {"x": 0.01, "xref": "container"}
+    drawing.layout["title"] |= {"x": 0.01, "xref": "container"}
     return drawing
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.guests.experiment import MODES, score_table
+from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import BELIEVED
 from pagealloc_model.numbers.statistics import verdict
 from pagealloc_model.show import figures
@@ -95,11 +96,22 @@ def test_what_is_no_prediction_is_not_drawn() -> None:
     assert points["metric"].tolist() == ["drain_pages"]
 
 
+def test_every_scored_number_is_drawn_under_a_mark_of_its_own() -> None:
+    rows = errors(
+        *((row.name, 50, 40, 7) for row in voc.SCORED if row.name not in voc.SERIES_WORDS)
+    )
+    states = errors(*((name, 50, 40, 7) for name in voc.SERIES_WORDS)).assign(time_s=0.0)
+    figure = figures.how_right(rows, states, "mine")
+    marks = {trace.name: trace.marker.symbol for trace in figure.data if trace.marker.symbol}
+    assert {row.verdict[1] for row in voc.SCORED} < set(marks)
+    assert len(set(marks.values())) == len(marks)
+
+
 def test_small_counts_are_on_linear_axes() -> None:
     rows = errors(
         ("refill_pages", 50_000, 40_000, 7),
         ("extfrag_events", 12, FEW - 1, 0),
-        ("empty_refill_transactions", 0, 500, 0),
+        ("drain_pages", 0, 500, 0),
     )
     figure = figures.how_right(rows, NO_STATES, "mine")
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
