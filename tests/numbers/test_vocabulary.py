@@ -11,6 +11,7 @@ from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import Holds
 from pagealloc_model.show.html.results import replay_html
+from pagealloc_model.show.post.comparison_message import predicted_charts
 from tests.small_recordings import shipped_recording
 
 NEW = voc.Number(
@@ -41,7 +42,9 @@ def test_a_row_says_how_its_number_is_made_and_what_its_column_means() -> None:
         assert bool(row.sweep) == bool(row.meaning), row
 
 
-def test_a_new_row_is_in_comparisons_sweeps_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_row_is_in_comparisons_sweeps_pages_and_charts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(voc, "STATES", (*voc.STATES, NEW))
     monkeypatch.setattr(voc, "SWEPT", (*voc.SWEPT, NEW))
     recording = shipped_recording("highatomic_gate3")
@@ -57,6 +60,8 @@ def test_a_new_row_is_in_comparisons_sweeps_and_pages(monkeypatch: pytest.Monkey
     assert swept[NEW.sweep] == pytest.approx(1 - swept["unusable_index_pageblock"])
     assert voc.column(NEW.sweep).meaning == NEW.meaning
     assert f"{NEW.name}, zone=Normal; from " in replay_html(base)
+    monkeypatch.setattr(voc, "STATES", (NEW, *voc.STATES[1:2]))
+    assert "free share in whole blocks, all zones" in predicted_charts(pm.compare(base, patch))[-1]
 
 
 def test_measured_and_predicted_are_made_alike() -> None:

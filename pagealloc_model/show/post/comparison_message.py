@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.numbers import comparison as verdicts
+from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import RepeatedComparison, recorded_values, repeated
 from pagealloc_model.numbers.result_tables import (
     Style,
@@ -27,7 +28,6 @@ from pagealloc_model.numbers.result_tables import (
 )
 from pagealloc_model.numbers.validation import NULL_MODELS, score_words
 from pagealloc_model.numbers.values import States, Zones
-from pagealloc_model.numbers.vocabulary import STATES, SUMMARISED
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.predicted.elastic_values import in_force
 from pagealloc_model.recording.recording import shipped_recordings_directory
@@ -82,38 +82,29 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
             }
             title = f"{site}s by number of pages moved under one zone->lock hold"
             charts.append(histogram(title, bins, SERIES, glyphs=glyphs))
-    return charts + _most_changed(replays, OVER_TIME, glyphs)
-
-
-OVER_TIME = {
-    "free_pages": "free pages",
-    "free_in_whole_blocks": "free pages in buddies of whole pageblocks",
-    "pcp_count": "pages on per-CPU lists (pcp->count)",
-    "highatomic_blocks": "HighAtomic pageblocks",
-}
-"""Numbers of which a sum over all zones can be drawn over time, and titles of their charts."""
+    return charts + _most_changed(replays, rows.index, glyphs)
 
 
 def _most_changed(
-    replays: tuple[Replay, Replay], metrics: Iterable[str], glyphs: Glyphs
+    replays: tuple[Replay, Replay], metrics: Collection[str], glyphs: Glyphs
 ) -> list[str]:
-    """A chart of the one of these metrics whose curves lie farthest apart; [] if none differ."""
+    """A chart of the state of these metrics whose curves lie farthest apart; [] if none differ."""
     chart, farthest = [], 0.0
     tables = [
         Zones(states=States.of_replay(replay), block_order=replay.machine.counted_order)
         for replay in replays
     ]
-    for metric in metrics:
-        make = next(number.make for number in STATES if number.name == metric)
-        base, patch = (make(table).values.astype(float) for table in tables)
+    for number in (row for row in voc.STATES if row.name in metrics):
+        sides = [number.quantity(number.make(table), "all") for table in tables]
+        times, (base, patch) = sides[0].time_ns, (side.values for side in sides)
+        if times.shape != base.shape:  # nothing dates it
+            continue
         scale = float(np.abs(base).mean() + np.abs(patch).mean())
         apart = float(np.abs(patch - base).mean()) / (scale or 1.0)
         if apart > farthest:
-            times, farthest = tables[0].states.time_ns, apart
-            sides = dict(zip(SERIES, (base, patch), strict=True))
-            seconds = (times - times[0]) / 1e9
-            title = f"{OVER_TIME[metric]}, all zones"
-            chart = [time_series(title, seconds, sides, glyphs=glyphs)]
+            farthest, curves = apart, dict(zip(SERIES, (base, patch), strict=True))
+            title = f"{row_words(sides[0])}, all zones"
+            chart = [time_series(title, (times - times[0]) / 1e9, curves, glyphs=glyphs)]
     return chart
 
 
@@ -169,7 +160,7 @@ def comparison_message(
         for validation in validations:
             words = f"Under the policy that {validation.recording.name} was recorded with:"
             errors = validation.errors
-            chosen = errors["metric"].isin(SUMMARISED) & ~errors["scope"].str.startswith("cpu=")
+            chosen = errors["metric"].isin(voc.SUMMARISED) & ~errors["scope"].str.startswith("cpu=")
             table = error_table(errors[chosen & (errors["scope"] != "per time bin")])
             sections["How far to believe it"] += [Words(text=words), Fixed(text=table)]
         sections["Assumed"] = _bullets(_assumed(first))
@@ -254,8 +245,7 @@ def _one_screen(
         happens = happens[:1]
     yield Words(text=" ".join([*happens, *reclaim]))
     yield Fixed(text=_believed_table(shown, _measured(whole)))
-    metrics = set(shown["metric"]) & set(OVER_TIME)
-    for chart in _most_changed((first.base, first.patch), metrics, glyphs):
+    for chart in _most_changed((first.base, first.patch), set(shown["metric"]), glyphs):
         yield Fixed(text=chart)
     runs = len(whole.comparisons)
     over = f"{runs} runs and windows" if runs > 1 else "windows"
