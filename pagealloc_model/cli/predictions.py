@@ -253,7 +253,7 @@ def run_locks(options: argparse.Namespace) -> int:
         print(comparison.table.to_csv(index=False), end="")
         return 0
     times = comparison.times
-    spread = pm.locks.with_spread(base.log, base.machine, times.model, times.visits)
+    spread = pm.locks.with_spread(times)
     if options.json:
         described = {
             "recording": comparison.predicted.name,

@@ -540,8 +540,8 @@ def run_synth(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
     from pagealloc_model.loads.run import run as run_demand
     from pagealloc_model.loads.scenarios import scenario, write_synthetic_recording
+    from pagealloc_model.numbers.locks import with_spread
     from pagealloc_model.policy.kernel_rules import preset_names
-    from pagealloc_model.predicted.lock_times import with_spread
     from pagealloc_model.show.post.tables import longest_hold_table, spread_table, trylock_line
 
     rules = options.rules or preset_names()[-1]
@@ -569,6 +569,6 @@ def run_synth(options: argparse.Namespace) -> int:
     times = done.lock_times()
     print("\nWith the assumed costs; low and high: costs divided and multiplied by 3.16:\n")
     print(longest_hold_table(times))
-    print(spread_table(with_spread(times.log, times.machine, times.model, times.visits)))
+    print(spread_table(with_spread(times)))
     print(paragraph(trylock_line(times)))
     return 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,13 @@ from pagealloc_model.numbers.errors import recorded_lock_model, shows_contention
 from pagealloc_model.numbers.join import joined
 from pagealloc_model.numbers.result_tables import comparison_table
 from pagealloc_model.numbers.statistics import relative
-from pagealloc_model.numbers.values import Quantity
+from pagealloc_model.numbers.vocabulary import LOCK_TIMES, compared
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.predicted.lock_times import (
-    LIST_PARTS,
     LockModel,
     LockTimes,
     lock_times,
-    with_spread,
+    queued,
 )
 from pagealloc_model.predicted.replay import Replay, replay
 
@@ -47,7 +46,7 @@ def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
             *(before.metric, before.scope, before.value, after.value),
             *(after.value - before.value, before.unit, before.better),
         )
-        for before, after in joined(_quantities(base), _quantities(patch))
+        for before, after in joined(compared(LOCK_TIMES, base), compared(LOCK_TIMES, patch))
     ]
     return pd.DataFrame(rows, columns=columns)
 
@@ -71,72 +70,44 @@ def lock_policy_table(
         *patch.model.costs.lines(),
     ]
     footer = "\n".join(paragraph(line) for line in rests_on)
-    # Results in time for the lowest and the highest costs.
-    sides = [
-        with_spread(side.log, side.machine, side.model, side.visits).set_index("result")
-        for side in (base, patch)
-    ]
+    sides = [with_spread(side).set_index("result") for side in (base, patch)]
+    names = [changed_by_costs(side).index for side in sides]
     rows = [
         (
             *("with low and high costs", str(name)),
             *(side[end].get(name, pd.NA) for side in sides for end in ("low", "high")),
         )
-        for name in sides[0].index.union(sides[1].index, sort=False)
-        if "(" in name
+        for name in names[0].union(names[1], sort=False)
     ]
-    titles = ("time", "result", "base, low", "high", "patch, low", "high")
+    titles = ("costs", "result", "base, low", "high", "patch, low", "high")
     spread = Table(titles, rows).to_text()
     return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}")
 
 
-def _quantities(times: LockTimes) -> Iterator[Quantity]:
-    frame, failed = times.acquisitions, times.trylocks.sum()
-    longest_spell = max(times.spells()["ns"], default=0)
-    rows: list[tuple[str, str, float, str]] = []
-    for row in times.longest_holds().itertuples():
-        scope = " ".join(word for word in (row.site, row.cause) if word)
-        rows.append(("longest hold", scope, row.pages, "pages"))
-        rows.append(("longest hold", scope, row.hold_ns / 1e3, "us"))
-    for row in times.by_site.itertuples():
-        scope = " ".join(word for word in (row.site, row.cause) if word)
-        rows.append(("acquisitions", scope, row.acquisitions, ""))
-        rows.append(("longest wait", scope, row.max_wait_ns / 1e3, "us"))
-    rows += [
-        ("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum(), ""),
-        ("contended", "all", (frame["ahead"] > 0).sum(), ""),
-        ("waits", "all", (frame["wait_ns"] > 0).sum(), ""),
-        ("time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms"),
-        ("p99 of waits", "all", _p99(frame["wait_ns"]) / 1e3, "us"),
-        ("longest wait", "all", times.longest_starvation_ns / 1e3, "us"),
-        *_list_waits(times.list_waits),
-        ("longest spell without rescheduling", "all", longest_spell / 1e3, "us"),
-        ("trylocks failed", "frees", failed["frees"], ""),
-        ("trylocks failed", "allocations", failed["allocations"], ""),
-        ("left by drains cut short", "all", failed["pages_left"], "pages"),
+def with_spread(times: LockTimes) -> pd.DataFrame:
+    """Numbers of `LOCK_TIMES` for the given costs, and for costs tenfold apart around them.
+
+    Returns:
+        result, metric, scope, low, value, high; the order of low and high is that of the costs.
+    """
+    models = [
+        replace(times.model, costs=times.model.costs.times(factor))
+        for factor in (1 / SPREAD, SPREAD)
     ]
-    for metric, scope, value, unit in rows:
-        better = "" if metric.startswith("left by") else "lower"
-        values = np.array([float(value)])
-        yield Quantity(
-            metric=metric, scope=scope, unit=unit, better=better, how="count", values=values
-        )
+    low, high = (queued(times.log, times.machine, model, times.visits) for model in models)
+    rows = []
+    for row in joined(*(compared(LOCK_TIMES, side) for side in (low, times, high))):
+        metric, scope, unit = row[0].metric, row[0].scope, row[0].unit
+        part, measure = "" if scope == "all" else f", {scope}", f" ({unit})" if unit else ""
+        values = (quantity.value for quantity in row)
+        rows.append((f"{metric}{part}{measure}", metric, scope, *values))
+    columns = ["result", "metric", "scope", "low", "value", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _p99(waits_ns: pd.Series) -> float:
-    """ns, of those that waited; 0 if nobody did."""
-    waited = waits_ns[waits_ns > 0]
-    return float(waited.quantile(0.99)) if len(waited) else 0.0
-
-
-def _list_waits(waits: pd.DataFrame) -> Iterator[tuple[str, str, float, str]]:
-    """Waits at pcp->lock: of all, and of vmstat's worker, full drains and frees on their own."""
-    for part in ("all", *dict.fromkeys(LIST_PARTS.values())):
-        own = waits["wait_ns"] if part == "all" else waits.loc[waits["part"] == part, "wait_ns"]
-        if part == "all" or len(own):
-            yield "waits at pcp->lock", part, len(own), ""
-            yield "time waiting at pcp->lock", part, own.sum() / 1e6, "ms"
-            yield "p99 of waits at pcp->lock", part, _p99(own) / 1e3, "us"
-            yield "longest wait at pcp->lock", part, own.max() / 1e3 if len(own) else 0.0, "us"
+def changed_by_costs(spread: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `with_spread` that costs change."""
+    return spread[spread[["low", "value", "high"]].nunique(axis=1) > 1]
 
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]

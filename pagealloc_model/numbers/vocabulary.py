@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from pagealloc_model.numbers.values import (
     unknown,
 )
 from pagealloc_model.policy.lock_costs import LockCosts
+from pagealloc_model.predicted.lock_times import LIST_PARTS, LockTimes
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import FALLBACK_KINDS, LOCK_COLUMNS
 from pagealloc_model.recording.machine import PMD_ORDER, Machine
@@ -398,6 +400,90 @@ LISTS = (
 HOLD_TIMES = _quantiles("hold_time", "ns", lambda windowed: windowed.hold_ns)
 
 
+# Holds and waits at both locks, in time and by caller: of `LockTimes`.
+
+
+def _by_caller(
+    rows_of: Callable[[LockTimes], pd.DataFrame], column: str, scale: float = 1.0
+) -> Callable[[LockTimes], Made]:
+    """By site and cause."""
+
+    def made(times: LockTimes) -> Iterator[tuple[str, Values]]:
+        for row in rows_of(times).itertuples():
+            yield f"{row.site} {row.cause}".strip(), Values(getattr(row, column) / scale)
+
+    return made
+
+
+def _longest_waits(times: LockTimes) -> Iterator[tuple[str, Values]]:
+    """By caller, and of all."""
+    yield from _by_caller(attrgetter("by_site"), "max_wait_ns", 1e3)(times)
+    yield "all", Values(times.longest_starvation_ns / 1e3)
+
+
+def _p99(waits_ns: pd.Series) -> float:
+    """Of those that waited; 0 if nobody did."""
+    waited = waits_ns[waits_ns > 0]
+    return float(waited.quantile(0.99)) if len(waited) else 0.0
+
+
+def _list_waits(number: Callable[[pd.Series], float], times: LockTimes) -> Made:
+    """Of all waits at pcp->lock, and of vmstat's worker, full drains and frees on their own."""
+    waits = times.list_waits
+    for part in ("all", *dict.fromkeys(LIST_PARTS.values())):
+        own = waits["wait_ns"] if part == "all" else waits.loc[waits["part"] == part, "wait_ns"]
+        if part == "all" or len(own):
+            yield part, Values(float(number(own)))
+
+
+def _trylocks(times: LockTimes) -> Iterator[tuple[str, Values]]:
+    failed = times.trylocks[["frees", "allocations"]].sum()
+    for part, count in {"all": failed.sum(), **failed}.items():
+        yield str(part), Values(float(count))
+
+
+def _lock_held(times: LockTimes) -> Iterator[tuple[str, Values]]:
+    for zone, share in times.utilisation.items():
+        yield str(zone), Values(100 * float(share))
+
+
+# fmt: off
+LOCK_TIMES = (
+    Number("longest hold", "pages", LOWER, "count", _by_caller(LockTimes.longest_holds, "pages")),
+    Number("longest hold", "us", LOWER, "count",
+           _by_caller(LockTimes.longest_holds, "hold_ns", 1e3)),
+    Number("acquisitions", "", LOWER, "count", _by_caller(attrgetter("by_site"), "acquisitions")),
+    Number("holds of more than 1000 pages", "", LOWER, "count",
+           lambda times: Values((times.acquisitions["pages"] > 1000).sum())),
+    Number("contended", "", LOWER, "count",
+           lambda times: Values((times.acquisitions["ahead"] > 0).sum())),
+    Number("waits", "", LOWER, "count",
+           lambda times: Values((times.acquisitions["wait_ns"] > 0).sum())),
+    Number("time waiting", "ms", LOWER, "count",
+           lambda times: Values(times.acquisitions["wait_ns"].sum() / 1e6),
+           words="zone->lock: waits"),
+    Number("p99 of waits", "us", LOWER, "count",
+           lambda times: Values(_p99(times.acquisitions["wait_ns"]) / 1e3)),
+    Number("longest wait", "us", LOWER, "count", _longest_waits, words="zone->lock: longest"),
+    Number("waits at pcp->lock", "", LOWER, "count", partial(_list_waits, len)),
+    Number("time waiting at pcp->lock", "ms", LOWER, "count",
+           partial(_list_waits, lambda waits: waits.sum() / 1e6), words="pcp->lock: waits"),
+    Number("p99 of waits at pcp->lock", "us", LOWER, "count",
+           partial(_list_waits, lambda waits: _p99(waits) / 1e3)),
+    Number("longest wait at pcp->lock", "us", LOWER, "count",
+           partial(_list_waits, lambda waits: max(waits, default=0) / 1e3),
+           words="pcp->lock: longest"),
+    Number("trylocks failed", "", LOWER, "count", _trylocks, words="pcp->lock: failed trylocks"),
+    Number("longest spell without rescheduling", "us", LOWER, "count",
+           lambda times: Values(max(times.spells()["ns"], default=0) / 1e3),
+           words="longest spell"),
+    Number("left by drains cut short", "pages", "", "count",
+           lambda times: Values(float(times.trylocks["pages_left"].sum()))),
+    Number("lock held", "% of time", LOWER, "count", _lock_held),
+)
+# fmt: on
+
+
 # Fallbacks (S6.6): of the table `fallbacks`; columns of sweeps: of counts by kind.
 
 
@@ -639,6 +725,7 @@ NUMBERS = (
         *LISTS,
         *FALLBACKS,
         *HOLD_TIMES,
+        *LOCK_TIMES,
         *COUNTERS,
         FAILED,
         *FOLIOS,

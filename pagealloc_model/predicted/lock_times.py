@@ -14,7 +14,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import sites
 from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.base.text import count_of
-from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
+from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
@@ -769,44 +769,3 @@ def queued(
         delay_ns=cpus["delay_ns"].copy(),
         span_ns=span_ns,
     )
-
-
-def with_spread(
-    log: np.ndarray,
-    machine: Machine,
-    model: LockModel | None = None,
-    visits: np.ndarray = NO_VISITS,
-) -> pd.DataFrame:
-    """Time-valued results for the given costs, and for costs tenfold apart around them.
-
-    Returns:
-        result, low, value, high; the order of low and high is that of the costs.
-    """
-    model = model or LockModel()
-    columns = {}
-    for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD)):
-        times = queued(log, machine, replace(model, costs=model.costs.times(factor)), visits)
-        frame, values = times.acquisitions, columns.setdefault(name, {})
-        if not len(frame):
-            continue
-        spell_ns = float(times.stalls["longest_spell_ns"].max())
-        values |= {
-            "contended acquisitions": float((frame["ahead"] > 0).sum()),
-            "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
-            "trylocks failed": float(times.trylocks[["frees", "allocations"]].sum().sum()),
-            "longest wait (us)": times.longest_starvation_ns / 1e3,
-            "time waiting for pcp->lock (ms)": float(times.list_waits["wait_ns"].sum()) / 1e6,
-            "longest wait for pcp->lock (us)": times.list_waits["wait_ns"].max() / 1e3
-            if len(times.list_waits)
-            else 0.0,
-            "longest spell of waits and holds (us)": spell_ns / 1e3,
-        }
-        for row in times.by_site.itertuples():
-            caller = f"{row.site} {row.cause}".strip()
-            values[f"longest hold, {caller} (us)"] = row.max_hold_ns / 1e3
-            values[f"longest wait, {caller} (us)"] = row.max_wait_ns / 1e3
-        for zone, share in times.utilisation.items():
-            values[f"lock of {zone} held (% of time)"] = 100 * float(share)
-    frame = pd.DataFrame(columns)
-    frame.index.name = "result"
-    return frame.reset_index()

@@ -27,7 +27,7 @@ NEW = voc.Number(
 
 def test_a_name_stands_for_one_number() -> None:
     for names in (
-        [(row.name, row.scope) for row in voc.NUMBERS if row.name],
+        [(row.name, row.scope, row.unit) for row in voc.NUMBERS if row.name],
         [row.run for row in voc.RUNS],
         [row.sweep for row in voc.SWEPT],
         [row.verdict[0] for row in voc.NUMBERS if row.verdict[0]],

@@ -11,10 +11,11 @@ import numpy as np
 
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import as_name, count_of
+from pagealloc_model.numbers.locks import with_spread
 from pagealloc_model.numbers.values import States, Zones
-from pagealloc_model.numbers.vocabulary import STATES, swept
+from pagealloc_model.numbers.vocabulary import LOCK_TIMES, STATES, swept
 from pagealloc_model.policy.lock_costs import SPREAD
-from pagealloc_model.predicted.lock_times import TRYLOCK, with_spread
+from pagealloc_model.predicted.lock_times import TRYLOCK
 from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
 
 LOCK_FIELDS = ("pageblock_ownership", "ownership.", "pcp_free_batched")
 """Beginnings of names of policy fields whose discussions are about locks."""
-RESULTS = {
-    "zone->lock: waits (ms)": "time waiting (ms)",
-    "zone->lock: longest (us)": "longest wait (us)",
-    "pcp->lock: waits (ms)": "time waiting for pcp->lock (ms)",
-    "pcp->lock: longest (us)": "longest wait for pcp->lock (us)",
-    "pcp->lock: failed trylocks": "trylocks failed",
-    "longest spell (us)": "longest spell of waits and holds (us)",
-}
-"""Rows of the table, and the results of `with_spread` that they have."""
 FEWEST_NAMED = 0.05
 """Share of the requests from which on a message names the program that makes them."""
 
@@ -65,11 +57,9 @@ def lock_table(base: Replay, patch: Replay) -> str:
 def _sides(replay: Replay) -> dict[str, str]:
     """Value with its range over the costs of locks, by the name of its row."""
     times = replay.lock_times()
-    spread = with_spread(times.log, times.machine, times.model, times.visits).set_index("result")
-    ranges = {
-        name: spread.loc[result, ["value", "low", "high"]].tolist()
-        for name, result in RESULTS.items()
-    }
+    spread = with_spread(times)
+    whole = spread[spread["scope"] == "all"].set_index("metric")[["value", "low", "high"]]
+    ranges = {row.in_words: whole.loc[row.name].tolist() for row in LOCK_TIMES if row.words}
     zones = Zones(states=States.of_replay(replay), block_order=replay.machine.counted_order)
     share = 100 * swept(STATES, zones)["unusable_index_pageblock"]
     # a failed trylock moves one page under zone->lock (S11.3)

@@ -23,6 +23,7 @@ from pagealloc_model.base.text import (
 from pagealloc_model.numbers import result_tables as results
 from pagealloc_model.numbers import statistics
 from pagealloc_model.numbers.comparison import BELIEVED
+from pagealloc_model.numbers.locks import changed_by_costs
 from pagealloc_model.numbers.result_tables import FEW, Style, in_measure, with_unit
 from pagealloc_model.numbers.statistics import LEVEL, NO_EFFECT, smallest_p
 from pagealloc_model.policy.lock_costs import SPREAD
@@ -90,11 +91,12 @@ def longest_hold_table(times: LockTimes) -> str:
 
 
 def spread_table(spread: pd.DataFrame) -> str:
-    """Those of `with_spread` in time but longest holds, for low and high costs."""
-    others = spread[~spread["result"].astype(str).str.startswith("longest hold, ")]
+    """Those of `with_spread` that costs change, but longest holds."""
+    shown = changed_by_costs(spread)
     columns = ["result", "low", "value", "high"]
-    rows = [("in time", *row) for row in others[columns].itertuples(index=False)]
-    return _text(("what", "unit", "low", "value", "high"), rows)
+    others = shown.loc[shown["metric"] != "longest hold", columns]
+    rows = [("with low and high costs", *row) for row in others.itertuples(index=False)]
+    return _text(("costs", "result", "low", "value", "high"), rows)
 
 
 def trylock_line(times: LockTimes) -> str:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.numbers import locks
+from pagealloc_model.numbers.vocabulary import LOCK_TIMES
 from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.show.post import lock_rows
 from pagealloc_model.show.post.lock_rows import (
     freed_elsewhere,
     is_about_locks,
     load_words,
     lock_table,
 )
+from pagealloc_model.show.post.tables import spread_table
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +71,20 @@ def test_holds_are_those_of_all_paths(xfree: pm.Recording) -> None:
 def test_only_changes_of_who_holds_a_lock_have_it() -> None:
     assert is_about_locks(["pcp_free_batched"]) and is_about_locks(["ownership.remote_free"])
     assert not is_about_locks(["pcp_batch", "highatomic_gate_order"])
+
+
+def test_a_new_row_is_in_every_table_of_locks(
+    xfree: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spells = next(row for row in LOCK_TIMES if row.name.startswith("longest spell"))
+    new = replace(spells, name="spell", words="zone->lock: spell")
+    for module in (locks, lock_rows):
+        monkeypatch.setattr(module, "LOCK_TIMES", (*LOCK_TIMES, new))
+    replay = pm.replay(xfree)
+    assert "zone->lock: spell (us)" in lock_table(replay, replay)
+    times = replay.lock_times()
+    spread = locks.with_spread(times)
+    longest = times.spells()["ns"].max() / 1e3
+    assert spread.set_index("result").loc["spell (us)", "value"] == longest
+    assert "  spell (us)" in spread_table(spread)
+    assert "\nspell (us)\n" in locks.lock_policy_table(times, times, "both")
