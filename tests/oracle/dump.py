@@ -93,6 +93,7 @@ def dump_literal(oracle: Oracle) -> Dump:
         `owners`: pageblock number -> (CPU, whether it is recorded), owned blocks only;
         `recorded`: (zone, cpu) -> recorded blocks, oldest first;
         `mergeable`: (zone, cpu, index) -> the pages of the list that carry the mark, head first;
+        `lockless`: (zone, cpu) -> (pfn, order) of the lockless list, newest first;
         `ownership_counts`: (zone, cpu, field of `OwnershipCount`) -> count.
     """
     zones = [zone for zone in oracle.zones if zone.spec.managed]
@@ -135,6 +136,7 @@ def dump_literal(oracle: Oracle) -> Dump:
             for zone, cpu in owning
             for index, pages in enumerate(zone.pcp[cpu].lists)
         },
+        "lockless": {(zone.index, cpu): list(zone.lists[cpu].lockless) for zone, cpu in owning},
         "ownership_counts": {
             (zone.index, cpu, name): count
             for zone, cpu in page_sets

@@ -157,7 +157,7 @@ class Kcompactd:
         elif result in FAILED:
             self.oracle.act_as(self.cpu)
             for cpu in range(self.oracle.machine.nr_cpus):
-                place.zone.drain_all(cpu)
+                place.zone.drain_all(cpu, is_visited=place.zone.pcp[cpu].count > 0)
             place.deferral.defer_compaction(self._aim_order)
 
     def _go_idle(self) -> None:

@@ -262,6 +262,8 @@ class MergingLists:
         self.cpu = cpu  # whose lists these are
         self.pcp = pcp  # the lists, and how many pages they may hold
         self.mergeable: set[int] = set()  # first pages of the listed pages that carry the mark
+        # (first page, order) of what others freed without the lock, newest first; on no list yet
+        self.lockless: list[tuple[int, int]] = []
         self._blocks = blocks
         self._counters = counters
 

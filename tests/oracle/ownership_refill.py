@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.oracle.fallback import Fallback
+from tests.oracle.machine import PCP_TYPES, Migratetype
 from tests.oracle.ownership import MergingLists, OwnedPageblocks
 from tests.oracle.request import Attempt, Request
 from tests.oracle.zone import Zone
@@ -167,9 +168,11 @@ class OwningZone(Zone):
             self.owned_blocks.end_recorded(self.index, cpu)
         super().tick(cpu)
 
-    def drain_all(self, cpu: int) -> None:
+    def drain_all(self, cpu: int, *, is_visited: bool = True) -> None:
         """drain_pages_zone(): empty one CPU's lists, perhaps giving up fragmented blocks."""
-        super().drain_all(cpu)
+        if is_visited:
+            self._absorb(cpu)
+        super().drain_all(cpu, is_visited=is_visited)
         if self.options.full_drain == "end":
             self.owned_blocks.end_recorded(self.index, cpu)
 
@@ -191,6 +194,7 @@ class OwningZone(Zone):
         lists = self.lists[request.cpu]
         self.list_locks.take(self.index, request.cpu)
         lists.pcp.note_allocation()
+        self._absorb(request.cpu)
         if lists.smallest(request.order, request.migratetype) is None:
             refill = Refill(self, lists, request, attempt)
             if not attempt.highatomic or self.rules.highatomic_refills_pcp:
@@ -214,28 +218,48 @@ class OwningZone(Zone):
     ) -> None:
         """free_frozen_page_commit(): list a page with its block's owner, if possible (S12.1).
 
-        What overflows is drained (S4.6, S12.6).
+        What overflows is drained (S4.6, S12.6). Without a lock a page waits for its owner (S12.8).
         """
         target = self._target(cpu, pfn)
         lists, is_remote = self.lists[target], target != cpu
-        is_lockless = is_remote and self.options.remote_free == "lockless"
         self.ownership_counters.of(self.index).remote_frees += is_remote
-        if not is_lockless:
-            self.list_locks.take_to_free(self.index, target, batched=batched)
+        if is_remote and self.options.remote_free == "lockless":
+            lists.lockless.insert(0, (pfn, order))
+            return
+        self.list_locks.take_to_free(self.index, target, batched=batched)
         index = lists.pcp.layout.index(order, migratetype)
         to_free = lists.pcp.note_free(
             index,
             pfn,
-            counts=not is_remote or (self.options.remote_counts and not is_lockless),
-            may_drain=not is_remote
-            or (self.options.remote_overflow == "freer" and not is_lockless),
+            counts=not is_remote or self.options.remote_counts,
+            may_drain=not is_remote or self.options.remote_overflow == "freer",
         )
-        if self.owned_blocks.owner_of(pfn) == target:
+        self._note_pushed(target, pfn, order, migratetype)
+        if to_free is not None:
+            self._drain_overflow(target, to_free, index)
+
+    def _absorb(self, cpu: int) -> None:
+        """Move all of a CPU's lockless list to the heads of its lists, the newest page first.
+
+        Its block's type and owner at this time decide where a page goes and if it may merge; of
+        types without a list it goes to MOVABLE, as a freed page does (S4.6).
+        """
+        lists = self.lists[cpu]
+        for pfn, order in lists.lockless:
+            migratetype = self.blocks.type_of(pfn)
+            if migratetype >= PCP_TYPES:
+                migratetype = Migratetype.MOVABLE
+            lists.pcp.list_of(order, migratetype).push_head(pfn)
+            self._note_pushed(cpu, pfn, order, migratetype)
+        lists.lockless.clear()
+
+    def _note_pushed(self, cpu: int, pfn: int, order: int, migratetype: int) -> None:
+        """Mark a page that was put on a CPU's list if that owns its block; perhaps merge it."""
+        lists = self.lists[cpu]
+        if self.owned_blocks.owner_of(pfn) == cpu:
             lists.mergeable.add(pfn)
         if self.options.merges_at == "free":
             lists.merge_upward(pfn, order, migratetype)
-        if to_free is not None:
-            self._drain_overflow(target, to_free, index)
 
     def _target(self, cpu: int, pfn: int) -> int:
         """The CPU whose lists a page freed by a CPU belongs on."""
@@ -251,6 +275,8 @@ class OwningZone(Zone):
         return False
 
     def _begin_drain(self, cpu: int) -> None:
+        """Begin a drain whose number is fixed: absorb, then merge what may (S12.8)."""
+        self._absorb(cpu)
         if self.options.merges_at == "drain":
             self.lists[cpu].merge_all()
 

@@ -317,5 +317,6 @@ class Allocator:
             return
         self.this_cpu.number = by
         for cpu in range(self.machine.nr_cpus):
+            has_pages = any(zone.pcp[cpu].count for zone in self.zones)
             for zone in self.zones:
-                zone.drain_all(cpu)
+                zone.drain_all(cpu, is_visited=has_pages)

@@ -317,6 +317,7 @@ NUMBERS = {
 """Values to draw the numeric options from."""
 
 KEEPS_DEFAULT = 0.8  # probability that an option is as the proposal has it
+KEEPS_SPINNING = 0.1  # that of `remote_free`: its three values are about as likely
 LARGER_ORDERS = (*SMALL_ORDERS, 4, 5, 8, 9)  # orders asked for, some above those of the lists
 
 
@@ -374,7 +375,7 @@ def random_ownership(rng: random.Random) -> OwnershipOptions:
     about = {option.name: option.metadata for option in fields(OwnershipOptions)}
     drawn = {}
     for name in OPTIONS:
-        if rng.random() >= KEEPS_DEFAULT:
+        if rng.random() >= (KEEPS_SPINNING if name == "remote_free" else KEEPS_DEFAULT):
             switch = about[name]["kind"] == "bool"
             named = (False, True) if switch else about[name]["choices"]
             drawn[name] = rng.choice(NUMBERS.get(name, named))

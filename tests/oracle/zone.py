@@ -162,8 +162,11 @@ class Zone:
             self._free_pcppages_bulk(cpu, min(excess, chunk), 0, "decay")
             excess -= chunk
 
-    def drain_all(self, cpu: int) -> None:
-        """drain_pages_zone(): empty one CPU's lists (S4.9)."""
+    def drain_all(self, cpu: int, *, is_visited: bool = True) -> None:
+        """drain_pages_zone(): empty one CPU's lists (S4.9).
+
+        A drain does not visit a CPU that has no page on a list; only ownership may notice.
+        """
         pcp = self.pcp[cpu]
         if pcp.count:
             self._begin_drain(cpu)
