@@ -399,6 +399,29 @@ def with_fitting_limits(
     )
 
 
+def random_lockless_scenario(number: int, presets: Sequence[str] = OWNING_PRESETS) -> Scenario:
+    """Owned blocks where little is free: some lose their owner or type while frees wait (S12.8)."""
+    plain = random_ownership_scenario(number, presets)
+    rng = random.Random(number + 1)
+    ownership = replace(
+        plain.policy.ownership,
+        fit_test="always",
+        claims_blocks=True,
+        routes_frees=True,
+        remote_free="lockless",
+        ownership_ends=rng.choice(("whole", "drained", "aged")),
+        type_change=rng.choice(("keep", "end")),
+    )
+    return replace(
+        plain,
+        policy=replace(plain.policy, ownership=ownership),
+        free_block_share=rng.choice((0.05, 0.2)),
+        tick_share=0.05,
+        migratetypes=(0, 1, 2),
+        stray_share=rng.choice((0.1, 0.3, 1.0)),
+    )
+
+
 def random_pageblock_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
     """A scenario with blocks of order 9, 7 or 5 by its number, huge pages over several of them."""
     plain = random_scenario(number, presets)
@@ -419,6 +442,7 @@ LITERAL: dict[str, Callable[..., Scenario]] = {
     "small": random_scenario,
     "nodes": random_node_scenario,
     "ownership": random_ownership_scenario,
+    "lockless": random_lockless_scenario,
     "compaction": lambda *drawn: replace(random_scenario(*drawn), compaction_share=0.15),
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,

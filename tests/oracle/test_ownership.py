@@ -12,7 +12,7 @@ from tests.oracle import Migratetype, Oracle, OraclePolicy
 from tests.oracle.machine import OracleMachine
 from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount, PhaseCount
 from tests.oracle.ownership_refill import OwningZone
-from tests.oracle.random_scenarios import random_ownership_scenario
+from tests.oracle.random_scenarios import random_lockless_scenario
 from tests.oracle.scenarios import KERNEL, asked, events_named, one_zone, oracle, zone
 
 ORDER = 4  # pageblock order of the examples
@@ -349,9 +349,7 @@ def test_every_page_is_somewhere_once() -> None:
     """Over random steps, in which pages come to wait on lockless lists, and leave them."""
     seen: set[bool] = set()
     for number in range(4):
-        scenario = random_ownership_scenario(number)
-        options = replace(scenario.policy.ownership, remote_free="lockless", routes_frees=True)
-        scenario = replace(scenario, policy=replace(scenario.policy, ownership=options))
+        scenario = random_lockless_scenario(number)
         target = scenario.started()
         expected = pages_held(target)
         assert len(set(expected)) == len(expected)
