@@ -17,7 +17,7 @@ from pagealloc_model.allocator.compaction import (
 )
 from pagealloc_model.allocator.highatomic import unreserve_whole_blocks
 from pagealloc_model.allocator.layout import node_at, zone_at
-from pagealloc_model.allocator.pcp import drain_pages_zone
+from pagealloc_model.allocator.pcp import __drain_all_pages
 from pagealloc_model.allocator.pressure_layout import (
     compactor_at,
     node_pressure_at,
@@ -102,8 +102,7 @@ def kcompactd_do_work(m: at.Arrays, node: int) -> bool:
         if order >= 0 and status == pr.SUCCESS:
             compaction_defer_reset(m, zone, order, False)
         elif order >= 0 and (status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED):
-            for cpu in range(m.st[at.NR_CPUS]):
-                drain_pages_zone(m, zone, cpu)
+            __drain_all_pages(m, zone, zone + 1)
             defer_compaction(m, zone, order)
         return False
     if m.st[words + pr.KCOMPACTD_ZONE] < 0:

@@ -429,13 +429,15 @@ OWNED_SETS, OWNERS, OWNED_BLOCKS = _ownership.each(3)
 OWNERSHIP_SCALARS = _ownership.size
 """Words before the first region."""
 
-# One CPU's part in a zone: its list of recorded blocks (head, tail, entries), then counters of
-# what it did there.
+# One CPU's part in a zone: its list of recorded blocks (head, tail, entries); its lockless list of
+# pages freed elsewhere, newest first, linked by `next`, and pages on it; then counters of what it
+# did there.
 PHASE_RECOVER, PHASE_CLAIM, PHASE_CHUNK, PHASE_CLASSIC = range(4)
 PHASES = 4
 PHASE_REFILLS, PHASE_OBJECTS, PHASE_PAGES, PHASE_STRIDE = range(4)
 _set = Region()
 SET_RECORDED = _set.words(LIST_WORDS)
+SET_LOCKLESS, SET_LOCKLESS_PAGES = _set.each(2)
 SET_PHASES = _set.words(PHASES * PHASE_STRIDE)
 BLOCKS_CLAIMED, BLOCKS_RECORDED, BLOCKS_RECOVERED, OWNERSHIPS_ENDED, REMOTE_FREES = _set.each(5)
 LIST_SPLITS, LIST_MERGES, MERGE_ENTRIES, RECORDED_ENTRIES = _set.each(4)

@@ -10,7 +10,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.layout import cpu_at, owned_block_at, owned_set_at, owner_at, pcp_at
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import hot, inner
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
@@ -254,6 +254,45 @@ def merge_upward(m: at.Arrays, zone: int, cpu: int, pfn: int, migratetype: int) 
         list_add(m.pages, m.st, owned_list_at(pcp, order + 1, migratetype), pfn)
 
 
+@hot
+def push_freed(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, is_own: bool) -> int:
+    """Part of free_frozen_page_commit(): push a page on a CPU's list; returns the list's number."""
+    migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
+    kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
+    mark_listed(m, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
+    push_listed(m, pcp_at(m, zone, cpu), pfn, order, kind)
+    if is_own and option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
+        merge_upward(m, zone, cpu, pfn, kind)
+    return 3 * order + kind
+
+
+@inner
+def push_lockless(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int) -> None:
+    """Push a page freed elsewhere on a CPU's lockless list (S12.8)."""
+    words = owned_set_at(m, zone, cpu)
+    mark_listed(m, pfn, order, 0, 0)
+    m.pages[pfn]["next"] = m.st[words + at.SET_LOCKLESS]
+    m.st[words + at.SET_LOCKLESS] = pfn
+    m.st[words + at.SET_LOCKLESS_PAGES] += 1 << order
+
+
+@inner
+def absorb_lockless(m: at.Arrays, zone: int, cpu: int) -> None:
+    """Move a CPU's lockless list to its lists, newest page first (S12.8)."""
+    words = owned_set_at(m, zone, cpu)
+    pfn = m.st[words + at.SET_LOCKLESS]
+    if pfn < 0:
+        return
+    m.st[words + at.SET_LOCKLESS] = -1
+    m.st[pcp_at(m, zone, cpu) + at.PCP_COUNT] += m.st[words + at.SET_LOCKLESS_PAGES]
+    m.st[words + at.SET_LOCKLESS_PAGES] = 0
+    while pfn >= 0:
+        following = int(m.pages[pfn]["next"])
+        is_own = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu
+        push_freed(m, zone, cpu, pfn, int(m.pages[pfn]["order"]), is_own)
+        pfn = following
+
+
 @inner
 def merge_list(m: at.Arrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
     """Merge the buddies on one list, head to tail."""
@@ -278,9 +317,12 @@ def merge_list(m: at.Arrays, zone: int, cpu: int, order: int, migratetype: int) 
 
 
 @inner
-def merge_before_drain(m: at.Arrays, zone: int, cpu: int) -> None:
-    """Merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
-    if not m.st[at.OWNERSHIP] or option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
+def absorb_and_merge(m: at.Arrays, zone: int, cpu: int) -> None:
+    """Before a drain: absorb, and merge what lists hold of the CPU's blocks, bottom up (S12.5)."""
+    if not m.st[at.OWNERSHIP]:
+        return
+    absorb_lockless(m, zone, cpu)
+    if option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
         return
     looked_at = 0
     for order in range(m.st[at.PAGEBLOCK_ORDER]):
@@ -321,7 +363,6 @@ def ownership_words(
     words[at.OWNED_SETS] = base + at.OWNERSHIP_SCALARS
     words[at.OWNERS] = base + sets_end
     words[at.OWNED_BLOCKS] = base + owners_end
-    recorded = words[at.OWNERSHIP_SCALARS : sets_end].reshape(pagesets, at.OWNED_SET_STRIDE)
-    recorded[:, at.SET_RECORDED + at.HEAD] = -1
-    recorded[:, at.SET_RECORDED + at.TAIL] = -1
+    sets = words[at.OWNERSHIP_SCALARS : sets_end].reshape(pagesets, at.OWNED_SET_STRIDE)
+    sets[:, [at.SET_RECORDED + at.HEAD, at.SET_RECORDED + at.TAIL, at.SET_LOCKLESS]] = -1
     return words

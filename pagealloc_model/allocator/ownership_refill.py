@@ -14,6 +14,7 @@ from pagealloc_model.allocator.layout import (
     zone_at,
 )
 from pagealloc_model.allocator.ownership import (
+    absorb_lockless,
     append_listed,
     count_owning,
     option,
@@ -257,6 +258,7 @@ def allocate_from_owned(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -
     pcp = pcp_at(m, zone, ac.cpu)
     lock_pageset(m, zone, pcp, at.PCP_LOCKS)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
+    absorb_lockless(m, zone, ac.cpu)
     found = smallest_listed(m, pcp, order, ac.migratetype)
     if found < 0:
         found = refill_owned_lists(m, ac, zone, flags)

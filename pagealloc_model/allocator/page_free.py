@@ -8,11 +8,10 @@ from pagealloc_model.allocator.event_log import log_list_free
 from pagealloc_model.allocator.layout import pcp_at
 from pagealloc_model.allocator.ownership import (
     count_owning,
-    mark_listed,
-    merge_upward,
     option,
     owner_of,
-    push_listed,
+    push_freed,
+    push_lockless,
     receiver_of,
 )
 from pagealloc_model.allocator.pcp import (
@@ -30,32 +29,14 @@ from pagealloc_model.base.jit import cold, hot, inner
 
 
 @inner
-def is_lockless(m: at.Arrays) -> bool:
-    """Return whether frees into another CPU's blocks take no lock."""
-    return option(m, at.OPTION_REMOTE_FREE) == at.REMOTE_FREE_IS_LOCKLESS
-
-
-@inner
 def overflow_of_remote_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """nr_pcp_high() and nr_pcp_free(): count another CPU's free; pages to drain now, or -1."""
-    counts = option(m, at.OPTION_REMOTE_COUNTS) != 0 and not is_lockless(m)
-    owner_drains = is_lockless(m) or option(m, at.OPTION_REMOTE_OVERFLOW) == at.OWNER_DRAINS
+    counts = option(m, at.OPTION_REMOTE_COUNTS) != 0
+    owner_drains = option(m, at.OPTION_REMOTE_OVERFLOW) == at.OWNER_DRAINS
     if counts and not owner_drains:
         return overflow_of_free(m, pcp, zone, order)
     flush = count_free_of_page(m, pcp, order, counts)
     return -1 if owner_drains else overflow_beyond_limit(m, pcp, zone, flush)
-
-
-@hot
-def push_freed(m: at.Arrays, zone: int, receiver: int, pfn: int, order: int, is_own: bool) -> int:
-    """Part of free_frozen_page_commit(): push a page on the receiver's list; returns its number."""
-    migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
-    kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
-    mark_listed(m, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
-    push_listed(m, pcp_at(m, zone, receiver), pfn, order, kind)
-    if is_own and option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
-        merge_upward(m, zone, receiver, pfn, kind)
-    return 3 * order + kind
 
 
 @hot
@@ -66,12 +47,14 @@ def free_owned(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, in_batch
     if owner >= 0 and owner != cpu:
         is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
         receiver = receiver_of(m, owner, is_plain, cpu)
-    pcp = pcp_at(m, zone, receiver)
     if receiver != cpu:
         count_owning(m, zone, at.REMOTE_FREES, 1)
-    if receiver == cpu or not is_lockless(m):
-        is_taken = lock_list_to_free(m, zone, pcp, in_batch)
-        log_list_free(m, zone, receiver, order, is_taken)
+        if option(m, at.OPTION_REMOTE_FREE) == at.REMOTE_FREE_IS_LOCKLESS:
+            push_lockless(m, zone, receiver, pfn, order)
+            return
+    pcp = pcp_at(m, zone, receiver)
+    is_taken = lock_list_to_free(m, zone, pcp, in_batch)
+    log_list_free(m, zone, receiver, order, is_taken)
     index = push_freed(m, zone, receiver, pfn, order, receiver == owner)
     if receiver == cpu:
         remaining = overflow_of_free(m, pcp, zone, order)

@@ -12,8 +12,8 @@ from pagealloc_model.allocator.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.layout import cpu_at, pcp_at, zone_at
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.ownership import (
+    absorb_and_merge,
     end_recorded,
-    merge_before_drain,
     note_drained,
     option,
     owner_of,
@@ -455,7 +455,7 @@ def drain_overflow(m: at.Arrays, zone: int, cpu: int, remaining: int, index: int
     pcp = pcp_at(m, zone, cpu)
     base = m.st[pcp + at.PCP_BATCH]
     site = at.SITE_DRAIN_COMMIT
-    merge_before_drain(m, zone, cpu)
+    absorb_and_merge(m, zone, cpu)
     if not m.st[at.POLICY_PCP_FREE_BATCHED]:
         free_pcppages_bulk(m, zone, cpu, remaining, index, site)
         remaining = 0
@@ -509,7 +509,7 @@ def decay_pcp_high(m: at.Arrays, zone: int, cpu: int) -> None:
     excess = decay_size(m, pcp)
     chunk = m.st[pcp + at.PCP_BATCH] if m.st[at.POLICY_PCP_DECAY_BATCHED] else excess
     if excess > 0:
-        merge_before_drain(m, zone, cpu)
+        absorb_and_merge(m, zone, cpu)
     while excess > 0:
         lock_pageset(m, zone, pcp, at.PCP_DRAIN_LOCKS)
         free_pcppages_bulk(m, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
@@ -557,7 +557,7 @@ def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
         if m.st[at.NR_NODES] > 1:
             expired = expiry_size(m, zone, cpu)
             if expired > 0:
-                merge_before_drain(m, zone, cpu)
+                absorb_and_merge(m, zone, cpu)
                 lock_pageset(m, zone, pcp_at(m, zone, cpu), at.PCP_DRAIN_LOCKS)
                 free_pcppages_bulk(m, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
 
@@ -566,28 +566,47 @@ def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
 def drain_pages_zone(m: at.Arrays, zone: int, cpu: int) -> None:
     """drain_pages_zone(): drain all lists that a CPU has of a zone (S4.9)."""
     pcp = pcp_at(m, zone, cpu)
+    absorb_and_merge(m, zone, cpu)
     chunk = m.st[pcp + at.PCP_COUNT]
     if m.st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
         chunk = max(m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX], 1)
     elif m.st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
         chunk = max(m.st[pcp + at.PCP_BATCH], 1)
-    if m.st[pcp + at.PCP_COUNT] > 0:
-        merge_before_drain(m, zone, cpu)
     while m.st[pcp + at.PCP_COUNT] > 0:
         lock_pageset(m, zone, pcp, at.PCP_DRAIN_LOCKS)
         free_pcppages_bulk(m, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
+    end_drained(m, zone, cpu)
+
+
+@inner
+def end_drained(m: at.Arrays, zone: int, cpu: int) -> None:
+    """End the ownership of a CPU's recorded blocks if a full drain does (S12.8)."""
     if m.st[at.OWNERSHIP] and option(m, at.OPTION_FULL_DRAIN) == at.FULL_DRAIN_ENDS:
         end_recorded(m, zone, cpu)
 
 
 @inner
+def __drain_all_pages(m: at.Arrays, first_zone: int, end_zone: int) -> None:
+    """__drain_all_pages(): drain some zones' lists of every CPU that counts pages there (S4.9).
+
+    Without ownership it visits all CPUs: a drain of empty lists changes nothing.
+    """
+    for cpu in range(m.st[at.NR_CPUS]):
+        is_visited = m.st[at.OWNERSHIP] == 0
+        for zone in range(first_zone, end_zone):
+            is_visited = is_visited or m.st[pcp_at(m, zone, cpu) + at.PCP_COUNT] > 0
+        for zone in range(first_zone, end_zone):
+            if is_visited:
+                drain_pages_zone(m, zone, cpu)
+            else:
+                end_drained(m, zone, cpu)
+
+
+@inner
 def drain_all_pages(m: at.Arrays) -> None:
     """drain_all_pages(): drain every CPU's lists, unless recorded drains are imposed (S4.9)."""
-    if m.st[at.DRAINS_RECORDED]:
-        return
-    for cpu in range(m.st[at.NR_CPUS]):
-        for zone in range(m.st[at.NR_ZONES]):
-            drain_pages_zone(m, zone, cpu)
+    if not m.st[at.DRAINS_RECORDED]:
+        __drain_all_pages(m, 0, m.st[at.NR_ZONES])
 
 
 BATCH_CAP_BYTES = 256 << 10

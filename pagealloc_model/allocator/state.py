@@ -179,14 +179,17 @@ class State:
         return counts.astype(np.int64, copy=False).reshape(shape)[1:]
 
     def kept_pages(self) -> int:
-        """Return the pages of the allocator: free, on per-CPU lists, and held by compaction."""
+        """Return the pages of the allocator: free, on CPUs' lists, and held by compaction."""
         free = self.free_buddies().sum(axis=(0, 2)) << np.arange(at.ORDERS)
         held = int(self.st[at.ISOLATED_PAGES])
         if self.is_elastic:
             first = int(self.st[int(self.st[at.PRESSURE_BASE]) + pr.COMPACTORS_BASE])
             runs = first + np.arange(1 + len(self.machine.nodes)) * pr.COMPACTOR_WORDS
             held += int(self.st[runs + pr.RUN_HELD].sum())
-        return int(free.sum()) + int(self.pcp_words(at.PCP_COUNT, 1).sum()) + held
+        listed = int(self.pcp_words(at.PCP_COUNT, 1).sum())
+        if self.st[at.OWNERSHIP]:
+            listed += int(self.owned_sets()[..., at.SET_LOCKLESS_PAGES].sum())
+        return int(free.sum()) + listed + held
 
     def pcp_words(self, first: int, words: int) -> np.ndarray:
         """Return words of every pageset, shape (zones, cpus, words)."""
