@@ -212,6 +212,13 @@ def dump_literal(state: State) -> Dump:
             for key in owning
             for index, pages in _lists(state, *key)
         },
+        "lockless": {
+            (zone, cpu): [
+                (pfn, int(state.pages[pfn]["order"]))
+                for pfn in state.list_pages(sets[zone * machine.nr_cpus + cpu, at.SET_LOCKLESS :])
+            ]
+            for zone, cpu in owning
+        },
         "ownership_counts": {},
     }
     for zone, cpu in page_sets:
