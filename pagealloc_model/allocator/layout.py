@@ -429,15 +429,13 @@ OWNED_SETS, OWNERS, OWNED_BLOCKS = _ownership.each(3)
 OWNERSHIP_SCALARS = _ownership.size
 """Words before the first region."""
 
-# One CPU's part in a zone: its list of recorded blocks (head, tail, entries); its lockless list of
-# pages freed elsewhere, newest first, linked by `next`, and pages on it; then counters of what it
-# did there.
+# One CPU's part in a zone: its list of recorded blocks (head, tail, entries), then counters of
+# what it did there.
 PHASE_RECOVER, PHASE_CLAIM, PHASE_CHUNK, PHASE_CLASSIC = range(4)
 PHASES = 4
 PHASE_REFILLS, PHASE_OBJECTS, PHASE_PAGES, PHASE_STRIDE = range(4)
 _set = Region()
 SET_RECORDED = _set.words(LIST_WORDS)
-SET_LOCKLESS, SET_LOCKLESS_PAGES = _set.each(2)
 SET_PHASES = _set.words(PHASES * PHASE_STRIDE)
 BLOCKS_CLAIMED, BLOCKS_RECORDED, BLOCKS_RECOVERED, OWNERSHIPS_ENDED, REMOTE_FREES = _set.each(5)
 LIST_SPLITS, LIST_MERGES, MERGE_ENTRIES, RECORDED_ENTRIES = _set.each(4)
@@ -449,6 +447,10 @@ OWNED_SET_STRIDE = _set.size
 _block = Region()
 BLOCK_IS_RECORDED, BLOCK_NEXT, BLOCK_PREV = _block.each(3)
 OWNED_BLOCK_WORDS = _block.size
+
+# Last, only where frees on other CPUs than the owner take no lock: one CPU's lockless list of a
+# zone. Its newest page, which the others follow by `next`, and how many pages are on it.
+LOCKLESS_HEAD, LOCKLESS_PAGES, LOCKLESS_WORDS = range(3)
 
 
 @inner
@@ -499,6 +501,13 @@ def owner_at(m: Arrays, block: int) -> int:
 def owned_block_at(m: Arrays, block: int) -> int:
     """Return the offset of what records a pageblock that is owned."""
     return m.st[m.st[OWNERSHIP] + OWNED_BLOCKS] + block * OWNED_BLOCK_WORDS
+
+
+@inner
+def lockless_at(m: Arrays, zone: int, cpu: int) -> int:
+    """Return the offset of a CPU's lockless list of a zone, where there are any."""
+    first = owned_block_at(m, m.blocks.shape[0])
+    return first + (zone * m.st[NR_CPUS] + cpu) * LOCKLESS_WORDS
 
 
 @inner

@@ -7,7 +7,14 @@ from dataclasses import fields
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.layout import cpu_at, owned_block_at, owned_set_at, owner_at, pcp_at
+from pagealloc_model.allocator.layout import (
+    cpu_at,
+    lockless_at,
+    owned_block_at,
+    owned_set_at,
+    owner_at,
+    pcp_at,
+)
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.jit import hot, inner
@@ -269,23 +276,23 @@ def push_freed(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, is_own: 
 @inner
 def push_lockless(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int) -> None:
     """Push a page freed elsewhere on a CPU's lockless list (S12.8)."""
-    words = owned_set_at(m, zone, cpu)
+    lst = lockless_at(m, zone, cpu)
     mark_listed(m, pfn, order, 0, 0)
-    m.pages[pfn]["next"] = m.st[words + at.SET_LOCKLESS]
-    m.st[words + at.SET_LOCKLESS] = pfn
-    m.st[words + at.SET_LOCKLESS_PAGES] += 1 << order
+    m.pages[pfn]["next"] = m.st[lst + at.LOCKLESS_HEAD]
+    m.st[lst + at.LOCKLESS_HEAD] = pfn
+    m.st[lst + at.LOCKLESS_PAGES] += 1 << order
 
 
 @inner
 def absorb_lockless(m: at.Arrays, zone: int, cpu: int) -> None:
     """Move a CPU's lockless list to its lists, newest page first (S12.8)."""
-    words = owned_set_at(m, zone, cpu)
-    pfn = m.st[words + at.SET_LOCKLESS]
-    if pfn < 0:
+    if option(m, at.OPTION_REMOTE_FREE) != at.REMOTE_FREE_IS_LOCKLESS:
         return
-    m.st[words + at.SET_LOCKLESS] = -1
-    m.st[pcp_at(m, zone, cpu) + at.PCP_COUNT] += m.st[words + at.SET_LOCKLESS_PAGES]
-    m.st[words + at.SET_LOCKLESS_PAGES] = 0
+    lst = lockless_at(m, zone, cpu)
+    pfn = m.st[lst + at.LOCKLESS_HEAD]
+    m.st[lst + at.LOCKLESS_HEAD] = -1
+    m.st[pcp_at(m, zone, cpu) + at.PCP_COUNT] += m.st[lst + at.LOCKLESS_PAGES]
+    m.st[lst + at.LOCKLESS_PAGES] = 0
     while pfn >= 0:
         following = int(m.pages[pfn]["next"])
         is_own = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu
@@ -363,6 +370,11 @@ def ownership_words(
     words[at.OWNED_SETS] = base + at.OWNERSHIP_SCALARS
     words[at.OWNERS] = base + sets_end
     words[at.OWNED_BLOCKS] = base + owners_end
-    sets = words[at.OWNERSHIP_SCALARS : sets_end].reshape(pagesets, at.OWNED_SET_STRIDE)
-    sets[:, [at.SET_RECORDED + at.HEAD, at.SET_RECORDED + at.TAIL, at.SET_LOCKLESS]] = -1
-    return words
+    recorded = words[at.OWNERSHIP_SCALARS : sets_end].reshape(pagesets, at.OWNED_SET_STRIDE)
+    recorded[:, at.SET_RECORDED + at.HEAD] = -1
+    recorded[:, at.SET_RECORDED + at.TAIL] = -1
+    if options.remote_free != "lockless":
+        return words
+    lockless = np.zeros((pagesets, at.LOCKLESS_WORDS), np.int64)
+    lockless[:, at.LOCKLESS_HEAD] = -1
+    return np.concatenate([words, lockless.ravel()])

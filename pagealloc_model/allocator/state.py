@@ -186,10 +186,8 @@ class State:
             first = int(self.st[int(self.st[at.PRESSURE_BASE]) + pr.COMPACTORS_BASE])
             runs = first + np.arange(1 + len(self.machine.nodes)) * pr.COMPACTOR_WORDS
             held += int(self.st[runs + pr.RUN_HELD].sum())
-        listed = int(self.pcp_words(at.PCP_COUNT, 1).sum())
-        if self.st[at.OWNERSHIP]:
-            listed += int(self.owned_sets()[..., at.SET_LOCKLESS_PAGES].sum())
-        return int(free.sum()) + listed + held
+        held += int(self.lockless_lists()[..., at.LOCKLESS_PAGES].sum())
+        return int(free.sum()) + int(self.pcp_words(at.PCP_COUNT, 1).sum()) + held
 
     def pcp_words(self, first: int, words: int) -> np.ndarray:
         """Return words of every pageset, shape (zones, cpus, words)."""
@@ -203,6 +201,15 @@ class State:
         """Return a view of all CPUs' words of ownership, shape (zones, cpus, OWNED_SET_STRIDE)."""
         first = int(self.st[self.st[at.OWNERSHIP] + at.OWNED_SETS])
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.OWNED_SET_STRIDE)
+        return self.st[first : first + prod(shape)].reshape(shape)
+
+    def lockless_lists(self) -> np.ndarray:
+        """Return a view of lockless lists, shape (zones or 0, cpus, LOCKLESS_WORDS)."""
+        base = int(self.st[at.OWNERSHIP])
+        shape = (len(self.machine.zones), self.machine.nr_cpus, at.LOCKLESS_WORDS)
+        if not base or self.st[base + at.OPTION_REMOTE_FREE] != at.REMOTE_FREE_IS_LOCKLESS:
+            shape = (0, *shape[1:])
+        first = int(self.st[base + at.OWNED_BLOCKS]) + len(self.blocks) * at.OWNED_BLOCK_WORDS
         return self.st[first : first + prod(shape)].reshape(shape)
 
     def sites(self) -> np.ndarray:

@@ -201,6 +201,7 @@ def broken_invariants(state: State) -> list[str]:
         lines += _check_free_lists(state, zone, seen)
         for cpu in range(state.machine.nr_cpus):
             lines += _check_pageset(state, zone, cpu, seen)
+    lines += _check_lockless(state, seen)
     if (seen > 1).any():
         lines.append(f"page {int(np.argmax(seen > 1))} is in two places")
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED)
@@ -271,21 +272,21 @@ def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[
             total += 1 << order
     if total != region[at.PCP_COUNT]:
         lines.append(f"zone {zone} cpu {cpu}: {total} pages listed, {region[at.PCP_COUNT]} counted")
-    return lines + (_check_lockless(state, zone, cpu, seen) if state.st[at.OWNERSHIP] else [])
+    return lines
 
 
-def _check_lockless(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[str]:
-    words = state.owned_sets()[zone, cpu]
-    name = f"zone {zone} cpu {cpu}: lockless list"
-    lines, total = [], 0
-    for pfn in _linked(state, int(words[at.SET_LOCKLESS])):
-        order = int(state.pages[pfn]["order"])
-        if state.pages[pfn]["where"] != at.ON_PCP or state.pages[pfn]["flags"] & at.MERGEABLE:
-            lines.append(f"{name}: page {pfn} is not marked as listed and plain")
-        seen[pfn : pfn + (1 << order)] += 1
-        total += 1 << order
-    if total != words[at.SET_LOCKLESS_PAGES]:
-        lines.append(f"{name}: {total} pages, {words[at.SET_LOCKLESS_PAGES]} counted")
+def _check_lockless(state: State, seen: np.ndarray) -> list[str]:
+    lists, lines = state.lockless_lists(), []
+    for zone, cpu in np.ndindex(lists.shape[:2]):
+        name, total = f"zone {zone} cpu {cpu}: lockless list", 0
+        for pfn in _linked(state, int(lists[zone, cpu, at.LOCKLESS_HEAD])):
+            order = int(state.pages[pfn]["order"])
+            if state.pages[pfn]["where"] != at.ON_PCP or state.pages[pfn]["flags"] & at.MERGEABLE:
+                lines.append(f"{name}: page {pfn} is not marked as listed and plain")
+            seen[pfn : pfn + (1 << order)] += 1
+            total += 1 << order
+        if total != lists[zone, cpu, at.LOCKLESS_PAGES]:
+            lines.append(f"{name}: {total} pages, {lists[zone, cpu, at.LOCKLESS_PAGES]} counted")
     return lines
 
 

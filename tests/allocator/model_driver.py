@@ -183,6 +183,9 @@ def dump_literal(state: State) -> Dump:
         owners = st[first[at.OWNERS] :][: len(state.blocks)]
         blocks = st[first[at.OWNED_BLOCKS] :][: len(owners) * at.OWNED_BLOCK_WORDS]
         blocks = blocks.reshape(len(owners), -1)
+    lockless = dict.fromkeys(owning, np.full(at.LOCKLESS_WORDS, -1))
+    lists = state.lockless_lists()
+    lockless |= {key: lists[key] for key in np.ndindex(lists.shape[:2])}
     zones = {zone: state.zone_region(zone) for zone, _ in page_sets}
     dump: Dump = {
         "divergence": named(st, DIVERGENCE),
@@ -213,11 +216,8 @@ def dump_literal(state: State) -> Dump:
             for index, pages in _lists(state, *key)
         },
         "lockless": {
-            (zone, cpu): [
-                (pfn, int(state.pages[pfn]["order"]))
-                for pfn in state.list_pages(sets[zone * machine.nr_cpus + cpu, at.SET_LOCKLESS :])
-            ]
-            for zone, cpu in owning
+            key: [(pfn, int(state.pages[pfn]["order"])) for pfn in state.list_pages(lockless[key])]
+            for key in owning
         },
         "ownership_counts": {},
     }

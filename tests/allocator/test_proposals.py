@@ -109,8 +109,8 @@ class Lockless:
 
     def counted(self) -> tuple[int, int]:
         """Pages in CPU 0's count, and on its lockless list."""
-        lockless = int(self.state.owned_sets()[0, 0, at.SET_LOCKLESS_PAGES])
-        return int(self.state.pcp_region(0, 0)[at.PCP_COUNT]), lockless
+        lockless = self.state.lockless_lists()[0, 0, at.LOCKLESS_PAGES]
+        return int(self.state.pcp_region(0, 0)[at.PCP_COUNT]), int(lockless)
 
 
 def test_an_allocation_absorbs_pages_freed_elsewhere_newest_first() -> None:
@@ -161,7 +161,7 @@ def test_a_dead_owner_leaves_no_page_behind() -> None:
 
 def test_a_lockless_list_miscounted_is_found() -> None:
     machine = Lockless()
-    machine.state.owned_sets()[0, 0, at.SET_LOCKLESS_PAGES] = 1
+    machine.state.lockless_lists()[0, 0, at.LOCKLESS_PAGES] = 1
     assert broken_invariants(machine.state) == ["zone 0 cpu 0: lockless list: 2 pages, 1 counted"]
 
 
