@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from pagealloc_model.allocator.layout import CHAINED
 from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES, MOVING
 from pagealloc_model.base.arrays import parts
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import count_of, zone_scope
 from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.contention import OTHER, WAITING
 from pagealloc_model.measured.costs import recorded_costs
@@ -69,6 +69,8 @@ class Scored:
         together: free and listed pages of all zones.
         compared: the numbers of each zone that comparisons have.
         tabled: those that the error table has.
+        series: by metric and zone, what is scored at every snapshot, where anything changed; of
+            shares also "all", those zones together.
     """
 
     start_ns: int
@@ -76,6 +78,7 @@ class Scored:
     together: Row
     compared: tuple[Row, ...]
     tabled: tuple[Row, ...]
+    series: dict[str, dict[str, Row]]
 
     @staticmethod
     def of(measured: Measured, predicted: Replay, *, start_ns: int, end_ns: int) -> Scored:
@@ -93,28 +96,31 @@ class Scored:
                 for at in (of_kernel.time_ns,)
             )
 
-        def together(states: States) -> Iterator[Quantity]:
-            table = Zones(states=states, block_order=machine.counted_order)
-            return voc.FREE_AND_LISTED.quantities(table)
+        def together(number: voc.Number, zones: Sequence[int] | None = None) -> Row:
+            table = partial(Zones, zones=zones, block_order=machine.counted_order)
+            return rows(lambda states: number.quantities(table(states=states)))[0]
 
-        return Scored(
-            start_ns=start_ns,
-            times=times,
-            together=rows(together)[0],
-            compared=rows(lambda states: voc.by_zone(states, machine)),
-            tabled=rows(lambda states: voc.by_zone(states, machine, voc.SNAPSHOTS)),
-        )
-
-    @cached_property
-    def series(self) -> dict[str, dict[str, Row]]:
-        """By metric and zone: what is scored at every snapshot, where anything changed."""
+        compared = rows(lambda states: voc.by_zone(states, machine))
+        tabled = rows(lambda states: voc.by_zone(states, machine, voc.TABLED))
         series: dict[str, dict[str, Row]] = {metric: {} for metric in voc.SERIES_WORDS}
-        for row in (*self.compared, *self.tabled):
+        for row in (*compared, *tabled):
             metric, scope = row[0].metric, row[0].scope
             zone = zone_of(scope)
             if metric in series and scope in (zone, f"{zone},at=end") and _moved(row).any():
                 series[metric][zone] = row
-        return series
+        scopes = [zone_scope(zone.node, zone.name, machine.nodes) for zone in machine.zones]
+        for number in voc.SCORED:
+            if number.name in voc.SHARES and (moved := series.get(number.name)):
+                zones = [index for index, scope in enumerate(scopes) if scope in moved]
+                moved["all"] = together(number, zones)
+        return Scored(
+            start_ns=start_ns,
+            times=times,
+            together=together(voc.FREE_AND_LISTED),
+            compared=compared,
+            tabled=tabled,
+            series=series,
+        )
 
     def at_snapshots(self) -> pd.DataFrame:
         """Model and kernel side by side at every scored snapshot."""
@@ -134,7 +140,8 @@ class Scored:
         columns = ["time_s", "metric", "scope", *SIDES]
         table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
         table = table.astype({"predicted": float})
-        return table if table["null"].isna().any() else table.astype({"null": np.int64})
+        is_whole = (table["null"].astype(float) % 1 == 0).all()
+        return table.astype({"null": np.int64}) if is_whole else table
 
     def errors(self) -> Iterator[ModelError]:
         """Of everything that snapshots show; zones in which nothing changed are not in tables."""
@@ -146,7 +153,7 @@ class Scored:
             by_zone[zone_of(row[0].scope)].append(row)
         for zone in sorted(free, key=free.__getitem__):
             for row in by_zone[zone]:
-                if len(row[0].values) and row[0].how == "mean":
+                if len(row[0].values) and row[0].metric != "pageblocks":
                     yield ModelError.of_states(*row, FROZEN)
         for row in self.tabled:
             if row[0].metric == "pageblocks" and len(row[0].values):

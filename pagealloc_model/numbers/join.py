@@ -14,7 +14,6 @@ from pagealloc_model.numbers.values import Quantity, unknown
 
 PREDICTED, PREDICTED_ALONE, IMPOSED = "predicted", "predicted alone", "imposed"
 """Kinds of a row; of the second, no recording of this kind can have the measured side."""
-_OF_RANGE = "pages, error in share of range"
 
 
 def joined(*sides: Iterable[Quantity]) -> tuple[tuple[Quantity, ...], ...]:
@@ -115,7 +114,7 @@ class ModelError:
             if real.ndim == 2:
                 values, whole = (0.0, *off), 1.0
             else:
-                unit = _OF_RANGE
+                unit = f"{unit}, error in share of range"
             more = {"error": off[0], "null_error": off[1], "whole": whole, **more}
             more["tabled"] = more.get("tabled", True) and whole > 0
         numbers = (*values[:2], unit, null_model, values[2])

@@ -36,7 +36,7 @@ from pagealloc_model.numbers.loss_windows import (
     refuse_if_lossy,
 )
 from pagealloc_model.numbers.values import States, Zones, was_recorded
-from pagealloc_model.numbers.vocabulary import SCORED, SERIES_WORDS, TOTAL_WORDS
+from pagealloc_model.numbers.vocabulary import SCORED, SERIES_WORDS, SHARES, TOTAL_WORDS
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.prepared import VALIDATION_BYTES, refuse_large, replayed_machine
@@ -114,6 +114,7 @@ def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
     scored = []
     for metric, words in SERIES_WORDS.items():
         series = snapshots[snapshots["metric"] == metric]
+        series = series[series["scope"] == "all"] if metric in SHARES else series
         sides = series.groupby("time_s")[["measured", "predicted", "null"]].sum()
         if len(sides):
             measured, predicted, null = (sides[name].to_numpy(float) for name in sides)
@@ -270,7 +271,8 @@ class Validation:
         measured: the recording's own tables.
         errors: metric, scope, measured, predicted, error, unit, null_model, null, null_error,
             kind. `error` is relative to `measured` unless the unit says otherwise.
-        snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
+        snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot, in each
+            zone where anything changed; of shares also in "all" of these together.
         numbers: the same, and what comparisons alone look up.
         rule_evidence: what each rule rests on, held against what the allocator did.
         notes: what limits the comparison, and what was imposed.
@@ -338,8 +340,9 @@ class Validation:
         rows = []
         for row in self.scores.itertuples():
             null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
-            values = (round(row.measured), round(row.predicted), str(row.verdict), null)
-            rows.append(("", str(row.quantity), *values))
+            sides = (row.measured, row.predicted)
+            shown = sides if row.metric in SHARES else map(round, sides)
+            rows.append(("", str(row.quantity), *shown, str(row.verdict), null))
         titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
         ranges = [paragraph(f"{spread}.", width=width) for spread in self.seeds]
         return "\n\n".join(

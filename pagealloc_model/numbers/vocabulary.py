@@ -75,7 +75,10 @@ class Number:
         scope: of what part of the machine; "" where the zone or `make` says it.
         share: of a quantile, 0 to 1.
         words: in a sentence on a comparison.
-        verdict: place and words in a verdict, which scores it once for the whole machine.
+        verdict: place and words in a verdict, which scores it once for the whole machine: 1 to 10
+            are of states, later ones of totals. Of shares that is what `make` says of all zones
+            that changed, together; other values of zones are added.
+        tabled: True for a state that the error table has in each zone.
         run: where whole runs are compared, `run_unit` its unit there if another.
         sweep: column of a sweep, all zones together; words in braces stand for parts.
         meaning: of that column.
@@ -92,6 +95,7 @@ class Number:
     share: float = 0.0
     words: str = ""
     verdict: tuple[int, str] = (0, "")
+    tabled: bool = False
     run: str = ""
     run_unit: str = ""
     sweep: str = ""
@@ -243,11 +247,15 @@ SWEPT_HOLDS = (*_ALL_HOLDS, *_SIZES, *chain(*(_AT_SITES[site] for site in _WITH_
 # Free memory, blocks and lists at instants: of `Zones`.
 
 
-def dated(make: Callable[[Zones], np.ndarray]) -> Callable[[Zones], Values]:
-    """Values at the instants at which they are known."""
+def dated(
+    make: Callable[[Zones], np.ndarray], share_of: Callable[[Zones], np.ndarray] | None = None
+) -> Callable[[Zones], Values]:
+    """Values at the instants at which they are known; or shares of other ones, 0 of none."""
 
     def made(zones: Zones) -> Values:
         values = make(zones)
+        if share_of is not None:
+            values = values / np.maximum(share_of(zones), 1)
         known = ~np.isnan(values)
         return Values(values[known], zones.states.time_ns[known])
 
@@ -263,9 +271,12 @@ def _most_blocks(zones: Zones) -> Values:
     return Values(blocks.max() if len(blocks) else np.nan)
 
 
-def _unusable_index(order: int | None, zones: Zones) -> np.ndarray:
-    below = zones.by_order[:, : zones.block_order if order is None else order].sum(axis=1)
-    return below / np.maximum(zones.by_order.sum(axis=1), 1)
+def _free(zones: Zones) -> np.ndarray:
+    return zones.free.sum(axis=(1, 2))
+
+
+def _below(order: int | None, zones: Zones) -> np.ndarray:
+    return zones.by_order[:, : zones.block_order if order is None else order].sum(axis=1)
 
 
 def _free_by_order(zones: Zones) -> Iterator[tuple[str, Values]]:
@@ -295,14 +306,13 @@ def _blocks_by_type(zones: Zones) -> Iterator[tuple[str, Values]]:
 
 _ABOVE_COSTLY = 4
 """First order above mainline's PAGE_ALLOC_COSTLY_ORDER, whatever the policy says."""
-_FREE = dated(lambda zones: zones.free.sum(axis=(1, 2)))
 # fmt: off
-_FREE_PAGES = Number("free_pages", "pages", "", "mean", _FREE, scope="", verdict=(1, "free pages"),
-                     run="free pages", sweep="free_pages",
-                     meaning="free in the buddy, mean over time")
 STATES = (
-    _FREE_PAGES,
-    Number("", "pages", "", "last", _FREE, sweep="free_pages_end", meaning="the same at the end"),
+    Number("free_pages", "pages", "", "mean", dated(_free), scope="", tabled=True,
+           verdict=(1, "free pages"), run="free pages", sweep="free_pages",
+           meaning="free in the buddy, mean over time"),
+    Number("", "pages", "", "last", dated(_free), sweep="free_pages_end",
+           meaning="the same at the end"),
     *(Number("", "pages", "", "mean", dated(lambda zones, place=place: zones.by_type[:, place]),
              run=f"free {name} pages")
       for place, name in enumerate(TYPES)),
@@ -316,10 +326,10 @@ STATES = (
            words="free pages in whole blocks, not HighAtomic",
            sweep="free_in_whole_blocks_not_highatomic",
            meaning="the same without the highatomic reserve, so of use to huge pages"),
-    Number("", SHARE, LOWER, "mean", dated(partial(_unusable_index, None)),
+    Number("", SHARE, LOWER, "mean", dated(partial(_below, None), share_of=_free),
            sweep="unusable_index_pageblock",
            meaning="share of free memory in buddies below a pageblock, mean over time"),
-    Number("", SHARE, LOWER, "mean", dated(partial(_unusable_index, _ABOVE_COSTLY)),
+    Number("", SHARE, LOWER, "mean", dated(partial(_below, _ABOVE_COSTLY), share_of=_free),
            sweep="unusable_index_costly",
            meaning="share of free memory in buddies of order 3 or below, mean over time"),
     Number("pcp_count", "pages", "", "mean", dated(lambda zones: zones.listed), scope="",
@@ -343,16 +353,16 @@ STATES = (
       for name in ("HighAtomic", "Unmovable")),
 )
 FREE_AND_LISTED = Number("free_and_listed_pages", "pages", "", "mean",
-                         dated(lambda zones: zones.free.sum(axis=(1, 2)) + zones.listed))
-_SNAPSHOTS_ALONE = (
+                         dated(lambda zones: _free(zones) + zones.listed))
+_TABLED_ALONE = (
     Number("watermark_boost", "pages", "", "mean", dated(lambda zones: zones.boosts), scope="",
            verdict=(4, "watermark boosts")),
     Number("order_distribution_tv", "total variation", LOWER, "mean", _order_shares, scope=""),
     Number("pcp_count", "pages", "", "mean", _listed_by_cpu),
     Number("pageblocks", "blocks", "", "last", _blocks_by_type),
 )
-SNAPSHOTS = (_FREE_PAGES, *_SNAPSHOTS_ALONE)
-"""What error tables have of each zone."""
+TABLED = (*(row for row in STATES if row.tabled), *_TABLED_ALONE)
+"""What error tables have of each zone; the latter rows are in no comparison."""
 # fmt: on
 ADDED = "HighAtomic blocks added"
 
@@ -721,7 +731,7 @@ NUMBERS = (
     *(
         *HOLDS,
         *STATES,
-        *_SNAPSHOTS_ALONE,
+        *_TABLED_ALONE,
         *LISTS,
         *FALLBACKS,
         *HOLD_TIMES,
@@ -735,12 +745,14 @@ NUMBERS = (
     *WAITS,
 )
 SCORED = sorted((number for number in NUMBERS if number.verdict[0]), key=lambda row: row.verdict)
-SERIES_WORDS = {row.name: row.verdict[1] for row in SCORED if row in (*STATES, *SNAPSHOTS)}
+SERIES_WORDS = {row.name: row.verdict[1] for row in SCORED if row in (*STATES, *TABLED)}
 """What a verdict scores at every snapshot, in words."""
 TOTAL_WORDS = {
     (row.name, row.scope): row.verdict[1] for row in SCORED if row.name not in SERIES_WORDS
 }
 """Totals of a recording that it scores."""
+SHARES = {row.name for row in SCORED if row.unit == SHARE}
+"""Scored shares, which zones do not add up to."""
 SUMMARISED = (
     *("refill_pages", "refill_transactions", "drain_pages", "drain_transactions"),
     *("free_pages", "order_distribution_tv", "highatomic_blocks", "extfrag_events"),
@@ -781,7 +793,7 @@ def over_time(tables: Measured | Replay, machine: Machine) -> dict[tuple[str, st
 
     States in each zone, refills and drains in all and by CPU.
     """
-    dated = [*by_zone(States.of(tables, machine), machine, (*STATES, *SNAPSHOTS))]
+    dated = [*by_zone(States.of(tables, machine), machine, (*STATES, *TABLED))]
     moves = tables.transactions_full
     parts = {f"cpu={cpu}": moves[moves["cpu"] == cpu] for cpu in range(machine.nr_cpus)}
     for scope, table in ({"all": moves} | parts).items():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pagealloc_model.numbers.join import ModelError, at_instants, distance, joined
+from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import How, Quantity
 
 
@@ -32,6 +35,13 @@ def test_errors_at_instants_do_not_hide_one_another() -> None:
     row = error.row()
     assert (row["error"], row["null_error"]) == (0.25, 0.5)  # of the range from 1 to 5
     assert error.beats_null
+
+
+def test_a_row_says_the_unit_of_its_values() -> None:
+    """Of a share too, whose errors are shares of the range."""
+    sides = [replace(number("", *values), unit=SHARE) for values in ((0.5,), (0.25,), (0.75,))]
+    error = ModelError.of_states(*sides, "nothing changes").row()
+    assert (error["unit"], error["error"]) == ("share, error in share of range", 1.0)
 
 
 def test_the_distance_of_distributions_is_their_total_variation() -> None:

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.statistics import SHARE
-from pagealloc_model.numbers.values import Holds
-from pagealloc_model.show.html.results import replay_html
-from pagealloc_model.show.post.comparison_message import predicted_charts
+from pagealloc_model.numbers.values import TYPES, Holds, States, Zones
+from tests.docs.examples import examples
 from tests.small_recordings import shipped_recording
 
-NEW = voc.Number(
-    *("free_share_in_whole_blocks", SHARE, "higher", "mean"),
-    voc.dated(lambda zones: zones.whole.sum(axis=1) / zones.free.sum(axis=(1, 2))),
-    scope="",
-    words="share of free pages in whole blocks",
-    verdict=(99, "free pages in whole blocks"),
-    sweep="free_share_in_whole_blocks",
-    meaning="share of free memory in buddies of a pageblock or more, mean over time",
-)
+CHECKOUT = Path(__file__).parents[2]
+ADDED = """
+import json, sys
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+
+spec = find_spec("pagealloc_model.numbers.vocabulary")
+voc = sys.modules[spec.name] = module_from_spec(spec)
+source = Path(spec.origin).read_text().replace("STATES = (", f"STATES = ({sys.argv[1]}", 1)
+exec(compile(source, spec.origin, "exec"), voc.__dict__)
+
+import pagealloc_model as pm
+from pagealloc_model.show.post.comparison_message import predicted_charts
+
+validation = pm.validate(pm.open(sys.argv[2]))
+base, patch = validation.replay, pm.replay(validation.recording, pm.Policy(pcp_batch=31))
+comparison = pm.compare(base, patch).validated(validation)
+tables = (validation.errors, validation.snapshots, validation.scores, comparison.rows)
+shown = {
+    "tables": [json.loads(table.to_json(orient="records")) for table in tables],
+    "texts": [
+        validation.to_text(), *(made._repr_html_() for made in (validation, comparison, base))
+    ],
+    "swept": voc.sweep_row(base),
+    "meaning": voc.column("free_share_in_whole_blocks").meaning,
+}
+voc.STATES = voc.STATES[:1]
+print(json.dumps(shown | {"chart": predicted_charts(comparison)[-1]}))
+"""
+"""Validate a recording, compare and sweep it with a row added to the states."""
 
 
 def test_a_name_stands_for_one_number() -> None:
@@ -42,26 +67,64 @@ def test_a_row_says_how_its_number_is_made_and_what_its_column_means() -> None:
         assert bool(row.sweep) == bool(row.meaning), row
 
 
-def test_a_new_row_is_in_comparisons_sweeps_pages_and_charts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(voc, "STATES", (*voc.STATES, NEW))
-    monkeypatch.setattr(voc, "SWEPT", (*voc.SWEPT, NEW))
+def test_the_row_of_contributing_is_all_that_a_new_number_needs() -> None:
+    """By hand from the tables of both sides; zones that did not change are left out."""
+    shown = [each.body for each in examples(CHECKOUT, "CONTRIBUTING.md") if "Number(" in each.body]
     recording = shipped_recording("highatomic_gate3")
-    base, patch = (pm.replay(recording, pm.Policy(pcp_batch=batch)) for batch in (None, 31))
-    validation = pm.validate(recording)
-    rows = pm.compare(base, patch).validated(validation).rows.set_index(["metric", "scope"])
-    row = rows.loc[NEW.name, "zone=Normal"]
-    free = base.free_pages[base.free_pages["zone"] == "Normal"]
-    whole = free[free["order"] >= base.machine.pageblock_order].groupby("time_ns")["pages"].sum()
+    command = [sys.executable, "-c", ADDED, shown[0], str(recording.path)]
+    added = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    name = shown[0].split('"')[1]
+    errors, snapshots, scores, compared = (
+        {row.get("scope"): row for row in table if row["metric"] == name}
+        for table in added["tables"]
+    )
+    replay, measured = pm.replay(recording), recording.measure()
+    first, *times = np.unique(measured.free_pages["time_ns"])[1:4]
+    parts = {}
+    for side, tables in (("measured", measured), ("predicted", replay), ("null", measured)):
+        table = tables.free_pages[tables.free_pages["zone"] != "DMA"]
+        large = table[table["order"] >= replay.machine.counted_order]
+        parts[side] = whole, free = [
+            rows.astype({"pages": float})
+            .pivot_table(index="time_ns", columns="zone", values="pages", aggfunc="sum")
+            .reindex([first] * len(times) if side == "null" else times)
+            .fillna(0.0)
+            for rows in (large, table)
+        ]
+        for zone, share in (whole / free).items():
+            assert errors[f"zone={zone}"][side] == pytest.approx(share.mean())
+        assert snapshots["all"][side] == pytest.approx(
+            (whole.sum(axis=1) / free.sum(axis=1)).iloc[-1]
+        )
+    normal = errors["zone=Normal"]
+    assert normal["unit"].startswith("share, ") and 0.1 < normal["null"] < 0.9
+    share = (parts["measured"][0].sum(axis=1) / parts["measured"][1].sum(axis=1)).mean()
+    assert scores[None]["measured"] == pytest.approx(share)
+    text, *pages = added["texts"]
+    assert f"{share:.4f}" in text and all(name in page for page in pages)
+    assert f"{name}, zone=Normal; from " in pages[-1]
+    row, free = compared["zone=Normal"], replay.free_pages[replay.free_pages["zone"] == "Normal"]
+    whole = free[free["order"] >= replay.machine.counted_order].groupby("time_ns")["pages"].sum()
     assert row["base"] == pytest.approx((whole / free.groupby("time_ns")["pages"].sum()).mean())
     assert row["unit"] == SHARE and row["better"] == "higher" and row["error"] >= 0
-    swept = voc.sweep_row(base)
-    assert swept[NEW.sweep] == pytest.approx(1 - swept["unusable_index_pageblock"])
-    assert voc.column(NEW.sweep).meaning == NEW.meaning
-    assert f"{NEW.name}, zone=Normal; from " in replay_html(base)
-    monkeypatch.setattr(voc, "STATES", (NEW, *voc.STATES[1:2]))
-    assert "free share in whole blocks, all zones" in predicted_charts(pm.compare(base, patch))[-1]
+    swept = added["swept"]
+    assert swept[name] == pytest.approx(1 - swept["unusable_index_pageblock"])
+    assert added["meaning"].startswith("share of free pages in buddies")
+    assert "share of free pages in whole blocks, all zones" in added["chart"]
+
+
+def test_a_share_of_nothing_is_none_at_an_instant_of_its_own() -> None:
+    free = np.zeros((2, 1, 11, len(TYPES)))
+    free[0, 0, 9:, 0] = 512.0
+    blocks, listed, boosts = free[:, :, 0], free[:, :, :2, 0], free[:, :, 0, 0]
+    states = States(np.arange(2), free, blocks, listed, boosts)
+    zones = Zones(states=states, block_order=10)
+    share = voc.dated(
+        lambda zones: zones.whole.sum(axis=1), share_of=lambda zones: zones.by_order.sum(axis=1)
+    )
+    assert share(zones).values.tolist() == [0.5, 0.0]
+    free[1] = np.nan
+    assert share(Zones(states=states, block_order=10)).time_ns.tolist() == [0]
 
 
 def test_measured_and_predicted_are_made_alike() -> None:
