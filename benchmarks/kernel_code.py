@@ -38,11 +38,12 @@ def main() -> None:
     for name in options.recordings:
         recording = open_recording(name)
         print(f"{name}, rules {build.rules.name}, code {build.name}")
-        plain = Assumptions(plain_demand=True)
+        plain = Assumptions(reclaim="literal", plain_demand=True)
         model = replay(recording, rules=build.rules, assumptions=plain)
         print(f"  {agreement_text(model, replay(recording, build, rules=build.rules))}")
         print(f"  {speeds(recording, build)}\n")
-        errors = validate(recording, rules=build.rules).errors
+        literal = Assumptions(reclaim="literal")
+        errors = validate(recording, rules=build.rules, assumptions=literal).errors
         print(
             error_table(
                 errors,
@@ -53,13 +54,14 @@ def main() -> None:
 
 def speeds(recording: Recording, build: KernelBuild) -> str:
     """Events per second of the model and of the compiled kernel."""
-    prepared = prepare(recording, build.rules, Assumptions(), 0)
+    literal = Assumptions(reclaim="literal")
+    prepared = prepare(recording, build.rules, literal, 0)
     policy = recorded_policy(recording)
     demand = prepared.demand
     best = {"model": 0.0, "kernel": 0.0}
     for _ in range(ROUNDS):
         for name in best:
-            state = prepared.state(build.rules, policy, Assumptions(), 0)
+            state = prepared.state(build.rules, policy, literal, 0)
             carrier = ModelCarrier(state) if name == "model" else build.carrier(state)
             best[name] = max(best[name], _rate(carrier, demand.events, demand.starting_places()))
             carrier.close()

@@ -66,7 +66,8 @@ def errors_of(path: str, seed: int) -> tuple[str, pd.DataFrame]:
 
     Of what is shown by zones and CPUs the mean; of totals those of the whole machine.
     """
-    validation = pm.validate(pm.open(path), seed=seed, progress=lambda _: None)
+    options = {"assumptions": pm.Assumptions(reclaim="literal"), "seed": seed}
+    validation = pm.validate(pm.open(path), **options, progress=lambda _: None)
     errors = validation.errors
     errors = errors[errors["metric"].isin(QUANTITIES) & errors["error"].notna()]
     whole = (errors["scope"] == "all") & (errors["null_model"] != "measured mean")

@@ -69,7 +69,6 @@ from tables import FOLDER, Excerpt, read_table, write_tables
 
 import pagealloc_model as pm
 from pagealloc_model.numbers.validation import Validation
-from pagealloc_model.predicted.replay import choose_reclaim
 
 PROJECT = Path(__file__).resolve().parent.parent
 DECLARED = tomllib.loads((PROJECT / "benchmarks" / "readme.toml").read_text())
@@ -270,10 +269,9 @@ def _paths(full: Path) -> tuple[str, ...]:
 
 
 @cache
-def _validations(paths: tuple[str, ...], asked: str = "") -> list[Validation]:
-    """Validations in a mode of reclaim, "" for the one that commands choose; seed 0."""
-    choices = ((each, choose_reclaim(each, asked=asked)) for each in map(pm.open, paths))
-    return [pm.validate(each, assumptions=choice.assumptions) for each, choice in choices]
+def _validations(paths: tuple[str, ...], asked: str = "auto") -> list[Validation]:
+    """Validations in a mode of reclaim; seed 0."""
+    return [pm.validate(pm.open(path), assumptions=pm.Assumptions(reclaim=asked)) for path in paths]
 
 
 def main(names: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.proc import pages as flags
@@ -268,10 +269,13 @@ def write_recording(
     return directory
 
 
+LITERAL = Assumptions(reclaim="literal")
+
+
 @cache
 def shipped_replay(name: str) -> Replay:
-    """A recording of data/ under the recorded policy, replayed once for all tests."""
-    return replay(shipped_recording(name))
+    """A recording of data/ under the recorded policy, replayed literally once for all tests."""
+    return replay(shipped_recording(name), assumptions=LITERAL)
 
 
 @cache

@@ -48,7 +48,7 @@ def test_it_does_what_the_model_does(replay_peer: ModuleType, tmp_path: Path, na
     if program is None:
         pytest.skip("no C compiler")
     recording = pm.open(name)
-    rules, assumptions = choose_rules(recording, None).rules, pm.Assumptions()
+    rules, assumptions = choose_rules(recording, None).rules, pm.Assumptions(reclaim="literal")
     prepared = prepare(recording, rules, assumptions, 11)
     policy = effective_policy(recording, pm.Policy(), elastic=False)
     demand, machine = prepared.demand, prepared.machine

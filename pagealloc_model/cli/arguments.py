@@ -10,21 +10,19 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, UsageError
-from pagealloc_model.base.text import paragraph
+from pagealloc_model.policy.assumptions import AUTO, CHOICES, Assumptions
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import values_of
 
 if TYPE_CHECKING:
     from pagealloc_model.kernel_source.build import KernelBuild
-    from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.predicted.replay import ReclaimChoice
+    from pagealloc_model.predicted.reclaim_mode import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
 
 
@@ -94,14 +92,14 @@ def add_policy(
 
 
 def add_reclaim(parser: argparse.ArgumentParser) -> None:
-    """Add --reclaim, "" where it is not given."""
+    """Add --reclaim, one of `policy.assumptions`."""
     parser.add_argument(
         "--reclaim",
-        choices=("literal", "elastic"),
-        default="",
+        choices=CHOICES["reclaim"],
+        default=AUTO,
         help="literal: repeat what the recorded kernel reclaimed and compacted; elastic: let the "
-        "model decide. Default: elastic if a policy acts through reclaim or the recorded kernel "
-        "reclaimed, else literal",
+        "model decide; auto: elastic if a policy acts through reclaim or the recorded kernel "
+        "reclaimed, else literal (default: auto)",
     )
 
 
@@ -200,35 +198,13 @@ def opened(path: str) -> Recording:
 
 
 def assumed(
-    recording: Recording, *policies: Policy, asked: str = ""
+    recording: Recording, *policies: Policy, asked: str
 ) -> tuple[ReclaimChoice, Assumptions]:
-    """The way reclaim is replayed under policies, and assumptions with it; "" takes the usual."""
-    from pagealloc_model.predicted.replay import choose_reclaim
+    """The mode of reclaim that replays under several policies share, and assumptions with it."""
+    from pagealloc_model.predicted.reclaim_mode import choose_reclaim
 
-    reclaim = choose_reclaim(recording, *policies, asked=asked)
+    reclaim = choose_reclaim(recording, *policies, asked=Assumptions(reclaim=asked))
     return reclaim, reclaim.assumptions
-
-
-def assumed_for_all(
-    places: Sequence[str], *policies: Policy, asked: str = ""
-) -> tuple[str, Assumptions]:
-    """Words to print and assumptions for recordings side by side: elastic for all if for one.
-
-    What lies at an fsspec address is opened by workers alone, so that it has no say.
-    """
-    from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.sweeps.records import in_folders, is_address
-
-    places = list(dict.fromkeys(map(str, in_folders(places))))
-    each = [place for place in places if not is_address(place)]
-    choices = [assumed(opened(place), *policies, asked=asked) for place in each]
-    choices.sort(key=lambda choice: choice[0].mode == "literal")
-    for reclaim, assumptions in choices[:1]:
-        several = len(choices) > 1 and reclaim.values is not None
-        words = str(replace(reclaim, values=None)) if several else str(reclaim)
-        own = " Each recording shows its own values of reclaim." if several else ""
-        return f"{paragraph(words + own)}\n\n", assumptions
-    return "", Assumptions(reclaim=asked or "literal")
 
 
 def counts_text(divergence: Mapping[str, int]) -> str:

@@ -29,7 +29,7 @@ from pagealloc_model.cli.arguments import (
     opened,
     policy_of,
 )
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import AUTO, Assumptions, Policy
 
 if TYPE_CHECKING:
     from pagealloc_model.numbers.comparison import Comparison
@@ -87,9 +87,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
     build = kernel_build(options, policy)
     recording = opened(options.path)
-    # a kernel build takes reclaim from the recording unless it is asked not to
-    mode = options.reclaim or ("literal" if build else "")
-    reclaim, assumptions = assumed(recording, policy, asked=mode)
+    assumptions = Assumptions(reclaim=options.reclaim)
     replay = pm.replay(recording, build or policy, rules=options.rules, assumptions=assumptions)
     if options.directory:
         with new_directory(options.directory) as unfinished:
@@ -104,7 +102,7 @@ def run_replay(options: argparse.Namespace) -> int:
             "rules": replay.rules.spelled(),
             "policy": replay.policy.given(),
             "changed": replay.asked_policy.given(),
-            "reclaim": asdict(reclaim),
+            "reclaim": asdict(replay.reclaim),
             "start_state": list(replay.start_state),
             "events": len(recording.trace),
             "lost": recording.trace.losses.total,
@@ -119,7 +117,7 @@ def run_replay(options: argparse.Namespace) -> int:
         ("recording", f"{recording.name}, kernel {recording.release or 'unknown'}"),
         ("rules", replay.rules_origin.removeprefix("rules ")),
         ("policy", str(replay.asked_policy)),
-        ("reclaim", str(reclaim).removeprefix("Reclaim is ")),
+        ("reclaim", str(replay.reclaim).removeprefix("Reclaim is ")),
         ("events", f"{len(recording.trace):,}, {recording.trace.losses.total:,} lost"),
         *[("start", line) for line in replay.start_state],
         ("diverged", counts_text(replay.divergence) or "nowhere"),
@@ -339,9 +337,14 @@ def run_stacks(options: argparse.Namespace) -> int:
         if options.patch is not None:
             policy = policy_of("--patch", options.patch)
             policies[f"held, {policy}"] = policy
-        sides = {
-            name: stacks.of_holds(pm.replay(recording, policy).transactions_full, options.least)
+        shared = assumed(recording, *policies.values(), asked=AUTO)[1]
+        replays = {
+            name: pm.replay(recording, policy, assumptions=shared)
             for name, policy in policies.items()
+        }
+        sides = {
+            name: stacks.of_holds(replay.transactions_full, options.least)
+            for name, replay in replays.items()
         }
     if options.file:
         from pagealloc_model.show.flame_graph import folded, speedscope

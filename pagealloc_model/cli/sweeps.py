@@ -14,10 +14,9 @@ from pagealloc_model.cli.arguments import (
     add_reclaim,
     add_recordings,
     add_rules,
-    assumed_for_all,
     json_text,
 )
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import Assumptions, Policy
 
 _MOST_POINTS = 100_000
 
@@ -127,15 +126,13 @@ def run_sweep(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.output} exists; --resume replaces it with the completed table")
     import pagealloc_model as pm
 
-    policies = [design.Settings(policy=policy).with_values(point).policy for point in points]
-    reclaim, assumptions = assumed_for_all(options.paths, *policies, asked=options.reclaim)
     result = pm.sweep(
         options.paths,
         points,
         seeds=range(options.seeds),
         policy=policy,
         rules=options.rules,
-        assumptions=assumptions,
+        assumptions=Assumptions(reclaim=options.reclaim),
         client=options.scheduler,
         workers=options.workers,
     )
@@ -158,7 +155,7 @@ def run_sweep(options: argparse.Namespace) -> int:
     else:
         text = result.to_text(_names(options.metrics))
     head = f"{made}, {result.reused} of them known, {failed} failed\n{written}"
-    print(f"{head}\n{reclaim}{text}", end="")
+    print(f"{head}\n{result.reclaim_words}{text}", end="")
     return 1 if failed else 0
 
 
@@ -214,11 +211,10 @@ def run_fleet(options: argparse.Namespace) -> int:
         raise UsageError("a fleet needs hosts: recordings for --base and --patch")
     import pagealloc_model as pm
 
-    reclaim, assumptions = assumed_for_all([*base, *patch], *policies, asked=options.reclaim)
     result = pm.fleets.fleet(
         base,
         patch,
-        assumptions=assumptions,
+        assumptions=Assumptions(reclaim=options.reclaim),
         base_policy=policies[0],
         patch_policy=policies[1],
         rules=options.rules,
@@ -233,5 +229,5 @@ def run_fleet(options: argparse.Namespace) -> int:
         tables = {"compared": result.compared(metrics), "hosts": result.hosts}
         print(json_text(tables))
     else:
-        print(f"{reclaim}{result.to_text(metrics)}", end="")
+        print(f"{result.reclaim_words}{result.to_text(metrics)}", end="")
     return 1 if len(result.failed) else 0

@@ -22,7 +22,6 @@ from pagealloc_model.cli.arguments import (
     add_recording,
     add_rules,
     add_tree_patch,
-    assumed,
     count,
     counts_text,
     json_text,
@@ -32,7 +31,7 @@ from pagealloc_model.cli.arguments import (
     whole_number,
 )
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import AUTO, Assumptions, Policy
 
 if TYPE_CHECKING:
     from pagealloc_model.diagnosis.budget import Budget
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from pagealloc_model.kernel_source.build import KernelBuild
     from pagealloc_model.kernel_source.judge import Verdict
     from pagealloc_model.numbers.validation import Validation
-    from pagealloc_model.predicted.replay import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
 
 BUDGET = "error_budget"
@@ -164,13 +162,12 @@ class _Validated:
     kernel: Validation | None
     placement: Placement | None
     budget: Budget | None
-    reclaim: ReclaimChoice
     pages: tuple[PageForPage, DepartureCauses] | None
 
     def to_dict(self) -> dict[str, object]:
         content = _content(self.validation)
         content |= {} if self.placement is None else self.placement.to_dict()
-        content["reclaim"] = asdict(self.reclaim)
+        content["reclaim"] = asdict(self.validation.replay.reclaim)
         if self.pages is not None:
             found, causes = self.pages
             content["page_for_page"] = {**found.to_dict(), "causes": causes.counts()}
@@ -183,8 +180,7 @@ class _Validated:
             print(f"{validation.headline}.")
             return
         origin = validation.replay.rules_origin.removeprefix("rules ")
-        asides = [str(self.reclaim), f"Rules: {origin}."]
-        print(validation.to_text(asides=asides), end="\n\n")
+        print(validation.to_text(asides=[f"Rules: {origin}."]), end="\n\n")
         if options.full or self.kernel is not None:
             print(_in_full(validation, self.kernel))
         if self.placement is not None:
@@ -229,16 +225,17 @@ def _validated(
     with_budget: bool,
 ) -> _Validated:
     import pagealloc_model as pm
+    from pagealloc_model.predicted.reclaim_mode import mode_and_why
 
     # a budget imposes what the kernel did, and so does a kernel build's own code
-    literal = "literal" if with_budget or build is not None else ""
-    reclaim, assumptions = assumed(recording, asked=options.reclaim or literal)
+    is_literal = options.reclaim == AUTO and (with_budget or build is not None)
+    assumptions = Assumptions(reclaim="literal" if is_literal else options.reclaim)
     validation = pm.validate(recording, rules=options.rules, assumptions=assumptions)
     placement = None
     if options.resync:
         placement = recording.judge_choices(rules=options.rules, assumptions=assumptions)
         validation = placement.added_to(validation)
-    under_pressure = assumed(recording)[0].mode == "elastic"
+    under_pressure = mode_and_why(recording, [])[0] == "elastic"
     usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
     validation = validation.over_seeds(options.seeds or usual)
     budget = validation.budget(windows) if with_budget else None
@@ -253,7 +250,7 @@ def _validated(
     if build is not None:
         by_kernel = pm.replay(recording, build, rules=options.rules)
         kernel = pm.validate(recording, predicted=by_kernel)
-    return _Validated(validation, kernel, placement, budget, reclaim, pages)
+    return _Validated(validation, kernel, placement, budget, pages)
 
 
 def _validate(options: argparse.Namespace) -> dict[str, Budget]:

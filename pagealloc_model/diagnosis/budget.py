@@ -428,7 +428,10 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     """
     free = validation.replay
     if free.kernel or free.assumptions.reclaim == "elastic":
-        raise UsageError("a budget is of a literal replay by the model, not of a kernel build")
+        raise UsageError(
+            "a budget is of a literal replay by the model: validate with "
+            "Assumptions(reclaim='literal'), without a kernel build"
+        )
     recording, measured = validation.recording, validation.measured
     prepared = prepare(recording, free.rules, free.assumptions, free.seed)
     forced = free.divergence["forced"]

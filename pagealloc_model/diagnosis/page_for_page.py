@@ -155,7 +155,7 @@ def page_for_page(recording: Recording) -> PageForPage:
     """
     if recording.start_state is None:
         raise UsageError(f"{recording.path}: has no state file, so pages have no known place")
-    assumptions = Assumptions()
+    assumptions = Assumptions(reclaim="literal")
     rules = recorded_rules(recording).rules
     prepared = prepare(recording, rules, assumptions, 0)
     start = partial(prepared.state, rules, recorded_policy(recording), assumptions)

@@ -300,7 +300,7 @@ def judge_recorded(
     Arguments and errors are those of `judge`, and those of a replay.
     """
     is_reclaim = tree.part.name == RECLAIM.name
-    assumptions = Assumptions(reclaim="elastic") if is_reclaim else Assumptions()
+    assumptions = Assumptions(reclaim="elastic" if is_reclaim else "literal")
     policy = replace(
         recorded_policy(recording),
         pageblock_order=pageblock_order or None,

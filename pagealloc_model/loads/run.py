@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -24,11 +24,11 @@ from pagealloc_model.allocator.state import (
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.loads.demand import EVENT, Demand
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy
+from pagealloc_model.policy.policy import AUTO, DEMAND_FIELDS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
-from pagealloc_model.predicted.replay import check_mode
+from pagealloc_model.predicted.reclaim_mode import check_mode
 from pagealloc_model.predicted.runner import STEP_EVENTS, Runner
 from pagealloc_model.predicted.tables import Prediction, TransactionCounts
 from pagealloc_model.recording.machine import Machine
@@ -330,6 +330,7 @@ def run(
         policy: the policy to run it under; None for the kernel's defaults.
         rules: a kernel generation, or the name of a preset.
         assumptions: ours; in an elastic mode the model decides what kswapd and direct reclaim do.
+            Without one the run is literal, as no recorded kernel reclaimed.
         memory: what it holds at first; None: all of it is free.
         at_ns: instants to take a sample at, ascending: after the events before it and all that is
             due by then; the run ends with the last. None: see `SAMPLES`.
@@ -346,6 +347,8 @@ def run(
     """
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy, assumptions = policy or Policy(), assumptions or Assumptions()
+    if assumptions.reclaim == AUTO:
+        assumptions = replace(assumptions, reclaim="literal")
     check_mode(policy, assumptions, is_build=False)
     for name in DEMAND_FIELDS:
         if name in policy.given():

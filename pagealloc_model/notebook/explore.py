@@ -19,7 +19,6 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.notebook.controls import GroupedControls, PolicyControls, SpokenNames, show_if
 from pagealloc_model.notebook.explore_tabs import (
-    CHOSEN,
     TABS,
     Question,
     Sides,
@@ -45,7 +44,7 @@ from pagealloc_model.notebook.what_changes import (
     difference_html,
 )
 from pagealloc_model.numbers.comparison import recorded_values
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import AUTO, Policy
 from pagealloc_model.show.figures.faceted import GRID, INK, MODEBAR, Drawing, scatter
 
 if TYPE_CHECKING:
@@ -234,7 +233,7 @@ class RecordingExplorer(Answering):
         self.difference, self.text = FoldedHTML(), FoldedHTML()
         self.reclaim = ipywidgets.Dropdown(
             options=(
-                ("as policy and recording ask for", CHOSEN),
+                ("auto: as policy and recording ask for", AUTO),
                 ("literal: as recorded", "literal"),
                 ("elastic: the model decides", "elastic"),
             ),
@@ -399,7 +398,7 @@ def explore(
     candidate: Policy | None = None,
     window: Window | None = None,
     tab: str = TABS[0].name,
-    reclaim: str = CHOSEN,
+    reclaim: str = AUTO,
     state: str | Path | None = None,
     served: bool = False,
 ) -> RecordingExplorer:
@@ -412,7 +411,7 @@ def explore(
         window: (from, to) in seconds after the first event; None: the whole recording.
         tab: "fragmentation", "pageblocks", "pcp", "locks" or "outcomes".
         reclaim: "literal", what the recorded kernel reclaimed is repeated; "elastic", the model
-            decides; "": elastic where a policy acts through reclaim or the recorded kernel
+            decides; "auto": elastic where a policy acts through reclaim or the recorded kernel
             reclaimed.
         state: file with a saved state, which then gives all of these.
         served: whether the page's address can carry a state, as that of `pagealloc explore` can.

@@ -18,10 +18,11 @@ from pagealloc_model.base.errors import PageallocError, RecordingError, UsageErr
 from pagealloc_model.base.files import given, text_of
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import DEFAULT_BIN_NS, Measured
+from pagealloc_model.policy.assumptions import AUTO, CHOICES
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.lock_times import LockModel, lock_times
-from pagealloc_model.predicted.replay import ReclaimChoice, choose_reclaim, literal_part
+from pagealloc_model.predicted.reclaim_mode import ReclaimChoice, choose_reclaim, literal_part
 from pagealloc_model.predicted.tables import pageblock_map, recorded_pageblock_map
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 Window = tuple[float, float]
 """From and to, in seconds after the first event."""
-CHOSEN, RECLAIM_MODES = "", ("", "literal", "elastic")
-"""The mode of reclaim that the recording and the policies ask for, and all that can be asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class Question:
     candidate: Policy
     window: Window | None
     tab: str
-    reclaim: str = CHOSEN
+    reclaim: str = AUTO
 
     def as_json(self) -> str:
         """The state as text that `from_json` reads, for a file or a link."""
@@ -69,7 +68,7 @@ class Question:
                 candidate=Policy.from_settings(state["candidate"]),
                 window=None if window is None else (float(window[0]), float(window[1])),
                 tab=str(state["tab"]),
-                reclaim=str(state.get("reclaim", CHOSEN)),
+                reclaim=str(state.get("reclaim", AUTO)),
             )
         except RecursionError:
             raise UsageError("this is no state of an explorer (nested too deep)") from None
@@ -84,8 +83,8 @@ def check_names(tab: str, reclaim: str) -> None:
     names = [known.name for known in TABS]
     if tab not in names:
         raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(names)}")
-    if reclaim not in RECLAIM_MODES:
-        raise UsageError(f"reclaim {reclaim!r} is not known; use literal or elastic")
+    if reclaim not in CHOICES["reclaim"]:
+        raise UsageError(f"reclaim {reclaim!r} is not known; use {', '.join(CHOICES['reclaim'])}")
 
 
 def read_question(path: Path) -> Question:
@@ -116,9 +115,9 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
     if is_named and open_recording(recording.name).path.resolve() == recording.path.resolve():
         name = recording.name
     window = "" if question.window is None else f", window={question.window!r}"
-    reclaim = f", reclaim={question.reclaim!r}" if question.reclaim else ""
+    reclaim = "" if question.reclaim == AUTO else f", reclaim={question.reclaim!r}"
     is_literal = mode == "literal"
-    assumed = "" if is_literal else ", assumptions=pm.Assumptions(reclaim='elastic')"
+    assumed = f", assumptions=pm.Assumptions(reclaim={mode!r})"
     sides = {"base": question.base, "candidate": question.candidate}
     policies = ", ".join(f"{side}=pm.{policy!r}" for side, policy in sides.items())
     replays = (
@@ -173,7 +172,8 @@ class SidesOf:
         """Both replays of a question; literal ones, of as much of the policies as those have."""
         window = question.window
         base_policy, policy = question.base, question.candidate
-        reclaim = choose_reclaim(self.recording, base_policy, policy, asked=question.reclaim)
+        asked = pm.Assumptions(reclaim=question.reclaim)
+        reclaim = choose_reclaim(self.recording, base_policy, policy, asked=asked)
         if reclaim.mode == "literal":
             base_policy, policy = literal_part(base_policy), literal_part(policy)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
@@ -12,7 +13,7 @@ from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebook.what_changes import replays_html
 from pagealloc_model.numbers.comparison import recorded_values
-from pagealloc_model.predicted.replay import choose_reclaim
+from pagealloc_model.predicted.reclaim_mode import choose_reclaim
 from pagealloc_model.show import figures
 
 if TYPE_CHECKING:
@@ -36,16 +37,19 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
     recording = pm.open(recording) if isinstance(recording, str) else recording
     first, last = recording.trace.demand_span_ns
     measured = recording.measure(bin_ns=bin_width_ns(last - first))
-    assumptions = choose_reclaim(recording).assumptions
-    base = pm.replay(recording, assumptions=assumptions)
+
+    @cache
+    def base_in(mode: str) -> pm.Replay:
+        return pm.replay(recording, assumptions=pm.Assumptions(reclaim=mode))
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        patch = base
+        reclaim = choose_reclaim(recording, policy)
+        base = patch = base_in(reclaim.mode)
         if policy != pm.Policy():
             patch = pm.replay(
                 recording,
                 policy,
-                assumptions=assumptions,
+                assumptions=reclaim.assumptions,
                 progress=progress,
                 cancel=cancelled.is_set,
             )
@@ -56,5 +60,6 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
             replay=patch,
         )
 
-    controls = PolicyControls(fields, recorded=recorded_values(base))
+    usual = base_in(choose_reclaim(recording).mode)
+    controls = PolicyControls(fields, recorded=recorded_values(usual))
     return Explorer(f"{recording.name}: predicted beside measured", controls, compute)

@@ -17,8 +17,8 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.notebook.controls import PolicyControls, SpokenNames, next_values
 from pagealloc_model.notebook.page_widget import FoldedHTML
 from pagealloc_model.notebook.picture import Chart, same_coordinates
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.predicted.replay import BY_RECLAIM, ELASTIC_SETTINGS
+from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Policy
+from pagealloc_model.predicted.reclaim_mode import BY_RECLAIM
 from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
 if TYPE_CHECKING:

@@ -45,7 +45,8 @@ from pagealloc_model.numbers.values import (
 )
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
+from pagealloc_model.predicted.reclaim_mode import BY_RECLAIM
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
@@ -603,6 +604,12 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     The model's errors are in it where the recording was validated for a comparison before;
     otherwise `Comparison.validated` finds them.
     """
+    if base.reclaim.mode != patch.reclaim.mode:
+        sides = (f"{side.reclaim.mode} ({side.reclaim.why})" for side in (base, patch))
+        raise UsageError(
+            f"cannot compare replays of different modes of reclaim, {' and '.join(sides)}: replay "
+            "both with the same, as assumptions=Assumptions(reclaim='elastic') does"
+        )
     demands = (base.demand, patch.demand)
     asked = [demand.recorded if demand.by_orders else demand.events for demand in demands]
     is_one_demand = np.array_equal(*asked)

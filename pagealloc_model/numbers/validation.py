@@ -331,11 +331,11 @@ class Validation:
         return replace(self, seeds=ranges)
 
     def to_text(self, width: int = WIDTH, asides: Sequence[str] = ()) -> str:
-        """The verdict, the scored quantities, and ranges over seeds.
+        """The verdict, the mode of reclaim, the scored quantities, and ranges over seeds.
 
         Args:
             width: characters per line at most.
-            asides: said below the verdict.
+            asides: said below these.
         """
         rows = []
         for row in self.scores.itertuples():
@@ -345,9 +345,10 @@ class Validation:
             rows.append(("", str(row.quantity), *shown, str(row.verdict), null))
         titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
         ranges = [paragraph(f"{spread}.", width=width) for spread in self.seeds]
+        above = (f"{self.headline}.", str(self.replay.reclaim), *asides)
         return "\n\n".join(
             [
-                *(paragraph(line, width=width) for line in (f"{self.headline}.", *asides)),
+                *(paragraph(line, width=width) for line in above),
                 Table(titles, rows).to_text(width),
                 *(["\n".join(ranges)] if ranges else []),
             ]
@@ -393,7 +394,7 @@ def validate(
     Args:
         recording: an opened recording.
         rules: as `choose_rules` takes them.
-        assumptions: None for the defaults.
+        assumptions: as `replay` takes them.
         seed: for choices that nothing in the recording settles.
         predicted: a replay of it under its own policy, such as one by a kernel build's own code,
             in place of the model's; rules, assumptions and seed are then the replay's.

@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy_fields import Given
 
+AUTO = "auto"
+"""The mode of reclaim that a recording and a policy ask for (`predicted.reclaim_mode`)."""
 CHOICES = {
-    "reclaim": ("literal", "elastic"),
+    "reclaim": (AUTO, "literal", "elastic"),
     "start": ("recorded", "empty"),
     "counters": ("exact", "lagged"),
 }
@@ -104,7 +106,9 @@ class Assumptions(metaclass=Given):
 
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4); "elastic": they are
-            left out, and the model's own kswapd, direct reclaim and compaction decide.
+            left out, and the model's own kswapd, direct reclaim and compaction decide; "auto":
+            elastic where a policy acts through reclaim or the recorded kernel reclaimed, else
+            literal. Results name the mode that was taken.
         decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
             recording does not show them; 1 ms or more.
         decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
@@ -125,7 +129,7 @@ class Assumptions(metaclass=Given):
             `pagealloc_model.policy.ElasticAssumptions`.
     """
 
-    reclaim: str = "literal"
+    reclaim: str = AUTO
     decay_period_ns: int = 1_000_000_000
     decay_phase_ns: int = 0
     hidden_migratetype: int = 0

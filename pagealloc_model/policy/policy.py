@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from pagealloc_model.base.errors import PolicyError, known_names
+from pagealloc_model.policy.assumptions import AUTO as AUTO
 from pagealloc_model.policy.assumptions import Assumptions as Assumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions

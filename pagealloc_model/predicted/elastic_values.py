@@ -92,10 +92,3 @@ def elastic_values(recording: Recording) -> ElasticValues:
         return ElasticValues(elastic=replace(ElasticAssumptions(), **known), read=tuple(known))
 
     return recording.remembered("elastic values", read)
-
-
-def in_force(assumptions: Assumptions, recording: Recording) -> Assumptions:
-    """Assumptions as a replay of a recording takes them: what they leave to it is read off it."""
-    if assumptions.reclaim != "elastic" or assumptions.elastic is not None:
-        return assumptions
-    return replace(assumptions, elastic=elastic_values(recording).elastic)

@@ -21,8 +21,8 @@ from pagealloc_model.predicted.demand.demand import Demand, recorded_ticks, reso
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.predicted.demand.rows import realtime_tasks
 from pagealloc_model.predicted.demand.threads import threads_of
-from pagealloc_model.predicted.elastic_values import in_force
 from pagealloc_model.predicted.growth import grown_demand, with_touched_span
+from pagealloc_model.predicted.reclaim_mode import in_force
 from pagealloc_model.predicted.start.as_read import known_start, machine_as_read, read_image
 from pagealloc_model.predicted.start.elastic import (
     DaemonsAtStart,
@@ -148,7 +148,8 @@ def prepare(
         RecordingError: a file of the recording cannot be read.
     """
     made: dict[tuple[object, ...], Prepared] = recording.remembered(_KEPT, dict)
-    own = in_force(assumptions, recording).elastic
+    assumptions = in_force(assumptions, recording)
+    own = assumptions.elastic
     if own is not None:
         read = ElasticAssumptions(file_uses=own.file_uses, lru_as_recorded=own.lru_as_recorded)
         assumptions = replace(assumptions, elastic=read)
@@ -174,11 +175,12 @@ def recorded_demand(recording: Recording) -> Demand:
         RecordingError: a file of the recording cannot be read.
     """
     refuse_sampled(recording.trace)
-    start = _Start(recording, Assumptions())
+    literal = Assumptions(reclaim="literal")
+    start = _Start(recording, literal)
     files = start.files(heeds_parts=False)
     if recording.start_state is not None and not files.known:
-        return prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
-    demand = start.demand(Assumptions())
+        return prepare(recording, recorded_rules(recording).rules, literal, 0).demand
+    demand = start.demand(literal)
     has_memory = start_has_memory(start.machine, demand, start.counts(), files)
     return grown_demand(start.machine, demand, np.where(has_memory, 0, NO_MEMORY))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,25 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_edges, parts
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.folios import folio_table
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import DEMAND_FIELDS, ELASTIC_SETTINGS, Assumptions, Policy
+from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, Engine, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction import Exchange
-from pagealloc_model.predicted.elastic_values import ElasticValues, elastic_values, in_force
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
+from pagealloc_model.predicted.reclaim_mode import (
+    ReclaimChoice,
+    check_mode,
+    choose_reclaim,
+    under,
+)
 from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
 from pagealloc_model.predicted.runner import Cancelled as Cancelled
 from pagealloc_model.predicted.runner import Course
@@ -45,128 +50,7 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.lock_times import LockModel, LockTimes
     from pagealloc_model.recording.recording import Recording
 
-BY_RECLAIM = (
-    *("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor"),
-    "pageblock_order",
-)
-"""Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""
-
-RECLAIMED = ("pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_proactive")
-"""Counters of /proc/vmstat that add up to all reclaimed pages (T12.4)."""
-
-WITHOUT_BUILD = ("kcompactd_unreserves",)
-"""Fields of the model's compaction that reach into what a kernel build decides."""
-
 _REQUESTS = (at.ALLOC, at.ALLOC_IN_ZONE, at.CAPTURE, at.RECORDED_FAILURE)
-
-
-def literal_part(policy: Policy) -> Policy:
-    """The policy without what only an elastic replay reads."""
-    given = policy.given()
-    if not given.keys() & set(ELASTIC_SETTINGS):
-        return policy
-    return Policy.from_settings(
-        {name: value for name, value in given.items() if name not in ELASTIC_SETTINGS}
-    )
-
-
-def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> None:
-    """Refuse a replay whose mode of reclaim does not have what is asked for.
-
-    Args:
-        policy: what the caller changed.
-        assumptions: name the mode.
-        is_build: a kernel build takes the model's place.
-
-    Raises:
-        PolicyError: a field that only an elastic replay reads, in a literal one; one that an
-            elastic replay by a kernel build does not have.
-    """
-    lacking: tuple[str, ...] = ()
-    why = (
-        "a literal replay repeats the recorded reclaim and compaction; "
-        "use --reclaim elastic, in Python Assumptions(reclaim='elastic')"
-    )
-    if assumptions.reclaim != "elastic":
-        lacking = ELASTIC_SETTINGS
-    elif is_build:
-        lacking = WITHOUT_BUILD
-        why = (
-            "an elastic replay by a kernel build does not have it, as "
-            "it is about reserved blocks, which are the tree's; leave it out"
-        )
-    for name in lacking:
-        if name in policy.given():
-            raise PolicyError(f"policy {name}: {why}")
-    for name in DEMAND_FIELDS:
-        if name in policy.given() and is_build:
-            raise PolicyError(f"policy {name}: the model has it, a kernel build does not")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReclaimChoice:
-    """The mode of reclaim that a recording and policies ask for.
-
-    Attributes:
-        mode: "literal", what the recorded kernel reclaimed is repeated; "elastic", the model
-            decides what is reclaimed and compacted.
-        why: a phrase.
-        values: of an elastic mode: what reclaim and compaction find and cost, and where it is from.
-    """
-
-    mode: str
-    why: str
-    values: ElasticValues | None = None
-
-    def __str__(self) -> str:
-        acts = "what the recorded kernel reclaimed is repeated"
-        if self.mode != "literal":
-            acts = "the model decides what is reclaimed and compacted"
-        says = "" if self.values is None else f" {self.values}"
-        return f"Reclaim is {self.mode} ({acts}): {self.why}.{says}"
-
-    @property
-    def assumptions(self) -> Assumptions:
-        """Those of a replay in this mode, all else by default or read off its recording."""
-        return Assumptions(reclaim=self.mode)
-
-
-def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> ReclaimChoice:
-    """Elastic where a policy acts through reclaim or the recorded kernel reclaimed, else literal.
-
-    Pages that it reclaimed are counted by /proc/vmstat or else by events.
-
-    Args:
-        recording: an opened recording.
-        policies: what is to be replayed.
-        asked: a mode that is taken whatever the recording holds, "" for none.
-    """
-    mode, why = _asked_for(recording, policies, asked)
-    values = elastic_values(recording) if mode == "elastic" else None
-    return ReclaimChoice(mode=mode, why=why, values=values)
-
-
-def _asked_for(
-    recording: Recording, policies: Sequence[Policy], asked: str = ""
-) -> tuple[str, str]:
-    """The mode of reclaim that `choose_reclaim` takes, and why."""
-    if asked:
-        return asked, "as asked for"
-    fields = dict.fromkeys(name for policy in policies for name in policy.given())
-    acting = [name for name in fields if name in (*ELASTIC_SETTINGS, *BY_RECLAIM)]
-    if acting:
-        verb = "acts" if len(acting) == 1 else "act"
-        return "elastic", f"{', '.join(acting)} {verb} through reclaim"
-    counts = [each.vmstat for each in recording.snapshots if each.vmstat is not None]
-    if len(counts) > 1:
-        first, last = counts[0], counts[-1]
-        pages = sum((last.get(name) or 0) - (first.get(name) or 0) for name in RECLAIMED)
-    else:
-        shrinks = recording.trace.tables.get("vmscan:mm_vmscan_lru_shrink_inactive", {})
-        pages = int(np.sum(shrinks.get("nr_reclaimed", 0)))
-    if pages:
-        return "elastic", f"the recorded kernel reclaimed {pages:,} pages"
-    return "literal", "the recorded kernel reclaimed nothing"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -179,6 +63,7 @@ class Replay(Prediction):
         asked_policy: what the caller changed.
         rules_origin: one line on how the rules were chosen.
         rule_evidence: what each rule rests on.
+        reclaim: the mode of reclaim, and why it was taken.
         seed: of choices that nothing settles.
         demand: the objects and events replayed.
         edges: int64, edges of the regular grid's bins.
@@ -196,6 +81,7 @@ class Replay(Prediction):
     asked_policy: Policy
     rules_origin: str
     rule_evidence: tuple[RuleEvidence, ...]
+    reclaim: ReclaimChoice
     seed: int
     demand: Demand
     edges: np.ndarray
@@ -207,7 +93,8 @@ class Replay(Prediction):
     imposed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Replay of {self.name}, {self.asked_policy}, {self.assumptions.reclaim} reclaim>"
+        chosen = f"{self.reclaim.mode} reclaim: {self.reclaim.why}"
+        return f"<Replay of {self.name}, {self.asked_policy}, {chosen}>"
 
     def _repr_html_(self) -> str:
         from pagealloc_model.show.html.results import replay_html
@@ -375,7 +262,8 @@ def replay(
         rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release
             and settings; "evidence" uses what the allocator did as well, and then the sentence
             above no longer holds.
-        assumptions: None for the defaults.
+        assumptions: None for the defaults: the mode of reclaim is chosen as commands choose it.
+            `Assumptions(reclaim="literal")` repeats what the recorded kernel reclaimed.
         seed: for choices that nothing in the recording settles.
         window: (from, to) in seconds after the first event; the tables cover only that part, the
             replay still begins at the start.
@@ -400,12 +288,15 @@ def replay(
         raise UsageError("a kernel build has no hooks: change its source instead")
     span_ns = _span_ns(recording, window)
     asked = engine.policy if engine is not None else policy or Policy()
-    assumptions = in_force(assumptions or Assumptions(), recording)
+    assumptions = assumptions or Assumptions()
+    reclaim = choose_reclaim(recording, engine or asked, asked=assumptions)
+    assumptions = under(assumptions, reclaim)
     check_mode(asked, assumptions, is_build=engine is not None)
     question = _Question(
         recording=recording,
         asked=asked,
         chosen=choose_rules(recording, rules),
+        reclaim=reclaim,
         assumptions=assumptions,
         seed=seed,
         span_ns=span_ns,
@@ -438,14 +329,15 @@ def replay_imposed(
         seed: for choices that nothing in the recording settles.
 
     Raises:
-        UsageError: an elastic replay.
+        UsageError: no literal replay.
     """
-    if assumptions.reclaim == "elastic":
+    if assumptions.reclaim != "literal":
         raise UsageError("only a literal replay by the model can have decisions imposed")
     question = _Question(
         recording=recording,
         asked=Policy(),
         chosen=choose_rules(recording, rules),
+        reclaim=choose_reclaim(recording, asked=assumptions),
         assumptions=assumptions,
         seed=seed,
         span_ns=recording.trace.demand_span_ns,
@@ -478,6 +370,7 @@ class _Question:
     recording: Recording
     asked: Policy
     chosen: ChosenRules
+    reclaim: ReclaimChoice
     assumptions: Assumptions
     seed: int
     span_ns: tuple[int, int]
@@ -571,6 +464,7 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         rules=chosen.rules,
         rules_origin=chosen.origin,
         rule_evidence=chosen.evidence,
+        reclaim=question.reclaim,
         assumptions=assumptions,
         seed=question.seed,
         demand=demand,

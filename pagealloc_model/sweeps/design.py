@@ -11,9 +11,10 @@ from pagealloc_model.allocator.hooks import Hooks
 from pagealloc_model.base.errors import PolicyError, UsageError, known_names
 from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
+from pagealloc_model.policy.policy import AUTO, Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT, parse_setting
 from pagealloc_model.predicted.carrier import Engine
+from pagealloc_model.predicted.reclaim_mode import ReclaimChoice
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recording import Recording
 
@@ -78,20 +79,26 @@ class Settings:
                 else:
                     policy = Policy.from_settings(changed.policy.given() | {name: value})
                     changed = replace(changed, policy=policy)
-        changed._decider()
+        changed.decider()
         return changed
 
-    def _decider(self) -> Policy | Engine:
+    def decider(self) -> Policy | Engine:
         """The policy, or the engine with it; PolicyError if its code decides a field."""
         if isinstance(self.code, Engine):
             return self.code.under(self.policy)
         return self.policy
 
+    def in_mode(self, reclaim: ReclaimChoice | None) -> Settings:
+        """These settings with a mode of reclaim where they name none."""
+        if reclaim is None or self.assumptions.reclaim != AUTO:
+            return self
+        return replace(self, assumptions=replace(self.assumptions, reclaim=reclaim.mode))
+
     def replayed(self, recording: Recording, cancel: Callable[[], bool] | None = None) -> Replay:
         """Replay a recording under these settings; raises what `replay` does."""
         return replay(
             recording,
-            self._decider(),
+            self.decider(),
             rules=self.rules,
             assumptions=self.assumptions,
             seed=self.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, parag
 from pagealloc_model.numbers.result_tables import labelled
 from pagealloc_model.numbers.statistics import CONFIDENCE, RESAMPLES, resampled_interval
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import AUTO, Assumptions, Policy
+from pagealloc_model.predicted.reclaim_mode import ReclaimChoice, acts_through_reclaim
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.sweeps.sweep import ReplayRows, distinct, sweep
 
@@ -55,10 +56,12 @@ class FleetResult(ReplayRows):
     Attributes:
         hosts: side, host, metrics, provenance and error, one row a host.
         policies: by side.
+        reclaim: the mode of reclaim by host, and why.
     """
 
     hosts: pd.DataFrame
     policies: Mapping[str, Policy]
+    reclaim: Mapping[str, ReclaimChoice] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         from pagealloc_model.show.html.results import fleet_html
@@ -213,7 +216,8 @@ def fleet(
         base_policy: of the A side; None for as recorded.
         patch_policy: of the B side.
         rules: as `replay` takes them.
-        assumptions: ours.
+        assumptions: ours. Where they leave the mode of reclaim to a host, it is that of both
+            policies taken together.
         client: a Dask client or its scheduler's address.
         workers: threads; None for one on each CPU.
         cache: as `sweep` takes it.
@@ -226,7 +230,12 @@ def fleet(
         ClusterError: the scheduler cannot be reached, or goes away.
     """
     policies = {"base": base_policy or Policy(), "patch": patch_policy or Policy()}
+    assumptions = assumptions or Assumptions()
+    acting = acts_through_reclaim(policies.values()) if assumptions.reclaim == AUTO else ""
+    if acting:
+        assumptions = replace(assumptions, reclaim="elastic")
     tables = []
+    reclaim: dict[str, ReclaimChoice] = {}
     with progress_bar("fleet", 2, "sides", progress) as report:
         for place, (side, hosts) in enumerate(zip(policies, (base, patch), strict=True)):
             swept = sweep(
@@ -242,4 +251,8 @@ def fleet(
             rows = swept.rows.rename(columns={"recording": "host"})
             rows.insert(0, "side", side)
             tables.append(rows)
-    return FleetResult(hosts=pd.concat(tables, ignore_index=True), policies=policies)
+            reclaim |= swept.reclaim
+    if acting:
+        reclaim = {host: replace(choice, why=acting) for host, choice in reclaim.items()}
+    hosts = pd.concat(tables, ignore_index=True)
+    return FleetResult(hosts=hosts, policies=policies, reclaim=reclaim)

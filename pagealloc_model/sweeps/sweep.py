@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.errors import UsageError, known_names
+from pagealloc_model.base.errors import PageallocError, UsageError, known_names
 from pagealloc_model.base.files import written_whole
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
@@ -19,16 +19,24 @@ from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, parag
 from pagealloc_model.numbers.result_tables import labelled
 from pagealloc_model.numbers.vocabulary import Number, column
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.recording.recording import Recording
+from pagealloc_model.policy.policy import AUTO, Assumptions, Policy
+from pagealloc_model.predicted.reclaim_mode import (
+    ReclaimChoice,
+    acts_through_reclaim,
+    mode_and_why,
+    several_choices,
+)
+from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.sweeps.design import Point, Settings, grid, shown
 from pagealloc_model.sweeps.records import (
     PROVENANCE,
     Record,
+    SweptRecording,
     Task,
     columns_of,
     completed,
     in_folders,
+    is_address,
     named_recording,
     point_key,
     records_by_cluster,
@@ -62,8 +70,16 @@ RULE = (
 class ReplayRows:
     """A base of results whose table `rows` has a row a replay, with its error where it failed."""
 
+    rows: pd.DataFrame
+    reclaim: Mapping[str, ReclaimChoice]
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(self.to_text())
+        printer.text(f"{self.reclaim_words}{self.to_text()}")
+
+    @property
+    def reclaim_words(self) -> str:
+        """A paragraph on the modes of reclaim and why, to stand above a table; "" if none known."""
+        return f"{paragraph(several_choices(self.reclaim))}\n\n" if self.reclaim else ""
 
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the table."""
@@ -87,11 +103,14 @@ class SweepResult(ReplayRows):
             there is none.
         axes: what was varied.
         reused: how many points were known before.
+        reclaim: the mode of reclaim of a recording's points, by its name, and why; without those
+            at an fsspec address, or whose points differ in it.
     """
 
     rows: pd.DataFrame
     axes: tuple[str, ...]
     reused: int = 0
+    reclaim: Mapping[str, ReclaimChoice] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         from pagealloc_model.show.html.results import sweep_html
@@ -403,7 +422,8 @@ def sweep(
         seeds: every point is made once with each.
         policy: what all points have in common.
         rules: as `replay` takes them.
-        assumptions: ours.
+        assumptions: ours. Where they leave the mode of reclaim to a recording, all its points have
+            one: that of the points' policies taken together, as in a comparison.
         client: a Dask client, or its scheduler's address, whose workers make the points; None for
             threads of this process.
         workers: how many threads; None for one on each CPU.
@@ -423,15 +443,18 @@ def sweep(
         raise UsageError(f"{workers} workers: a sweep needs at least one")
     points = _points(vary)
     axes = tuple(dict.fromkeys(name for point in points for name in point))
+    asked = [base.with_values(point) for point in points]
+    swept = dict.fromkeys(map(named_recording, in_folders(recordings)))
+    chosen = {recording: _reclaim(recording, asked) for recording in swept}
     rows = [
         (
             point,
             Task(key=point_key(recording.digest, settings), recording=recording, settings=settings),
         )
-        for recording in dict.fromkeys(map(named_recording, in_folders(recordings)))
+        for recording, reclaim in chosen.items()
         for seed in dict.fromkeys(seeds)
-        for point in points
-        for settings in [replace(base.with_values(point), seed=seed)]
+        for point, own in zip(points, asked, strict=True)
+        for settings in [replace(own.in_mode(reclaim), seed=seed)]
     ]
     if not rows:
         raise UsageError("a sweep needs at least one recording and one seed")
@@ -465,7 +488,30 @@ def sweep(
     table = pd.DataFrame(columns)
     place = table.columns.get_loc(PROVENANCE[0])
     table.insert(place, "recording_sha256", [task.recording.digest for task in of_rows])
-    return SweepResult(rows=table, axes=axes, reused=reused)
+    modes = {settings.assumptions.reclaim for settings in asked}
+    known = {
+        recording.name: reclaim
+        for recording, reclaim in chosen.items()
+        if reclaim is not None and len(modes) == 1
+    }
+    return SweepResult(rows=table, axes=axes, reused=reused, reclaim=known)
+
+
+def _reclaim(recording: SweptRecording, points: Sequence[Settings]) -> ReclaimChoice | None:
+    """The mode of those points of a recording that ask for none; None if its replay chooses."""
+    deciders = [point.decider() for point in points if point.assumptions.reclaim == AUTO]
+    if not deciders:
+        mode, why = points[0].assumptions.reclaim, "as asked for"
+    elif is_address(recording.place):  # only its workers read it
+        mode, why = "elastic", acts_through_reclaim(deciders)
+    else:
+        try:
+            mode, why = mode_and_why(
+                recording.recording or open_recording(recording.place), deciders
+            )
+        except PageallocError:  # its points say so
+            return None
+    return ReclaimChoice(mode=mode, why=why) if why else None
 
 
 def _points(vary: Vary | None) -> list[Point]:

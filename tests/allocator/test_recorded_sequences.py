@@ -13,7 +13,7 @@ from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State
 from pagealloc_model.diagnosis.budget import TRUTHS, imposed
 from pagealloc_model.measured.rules import recorded_rules
-from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.image import start_state
@@ -39,6 +39,7 @@ from tests.oracle import (
     Request,
 )
 from tests.oracle.literal import Pages
+from tests.small_recordings import LITERAL
 
 OPERATIONS = {operation: (call, words) for call, (operation, words) in CALLS.items()}
 REQUEST_CALLS = {operation: call for call, operation in REQUESTS.items()}
@@ -181,12 +182,17 @@ def begun(name: str, truths: tuple[str, ...] = ()) -> tuple[State, Demand, str]:
     """A recording's start, its demand with truths imposed on it, and its rules."""
     recording = pm.open(name)
     rules = recorded_rules(recording).rules
-    prepared = prepare(recording, rules, Assumptions(), 0)
+    prepared = prepare(recording, rules, LITERAL, 0)
     chosen = tuple(each for each in TRUTHS if each.name in truths)
     if chosen:
         prepared = imposed(recording, prepared, chosen).prepared
     state = start_state(
-        prepared.machine, prepared.demand, prepared.image, rules, Policy(), Assumptions()
+        prepared.machine,
+        prepared.demand,
+        prepared.image,
+        rules,
+        Policy(),
+        LITERAL,
     )
     state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = at.NEVER
     return state, prepared.demand, rules.name

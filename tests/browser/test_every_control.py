@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.replay import choose_reclaim
+from pagealloc_model.predicted.reclaim_mode import choose_reclaim
 from pagealloc_model.recording.recording import Recording
 from tests.browser.explored_page import Drawn, ExploredPage
 from tests.browser.jupyter_lab import Lab, problems_of

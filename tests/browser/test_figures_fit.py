@@ -67,7 +67,9 @@ function misplaced(place) {
 
 
 def _talk(made: Results) -> go.Figure:
-    patch = pm.replay(made.recording, pm.Policy(pcp_batch=7))
+    patch = pm.replay(
+        made.recording, pm.Policy(pcp_batch=7), assumptions=pm.Assumptions(reclaim="literal")
+    )
     judged = pm.compare(made.predicted, patch).validated().rows
     validation = made.validation
     title = "highatomic_gate_order: as recorded -> 3, predicted for highatomic_stock"

@@ -49,17 +49,12 @@ def test_a_sweep_is_written_printed_and_resumed(
 @pytest.mark.parametrize(
     ("words", "mode"),
     [
-        ("sweep kbuild", "literal"),
-        ("sweep mixed_6.1", "elastic"),
-        ("sweep kbuild mixed_6.1", "elastic"),
+        ("sweep mixed_6.1", "auto"),
         ("sweep mixed_6.1 --reclaim literal", "literal"),
-        ("sweep kbuild --vary pcp_batch=15 --vary min_free_kbytes=none,9000", "elastic"),
-        ("fleet --base kbuild --patch mixed_6.1", "elastic"),
-        ("fleet --base kbuild --patch kbuild --patch-set min_free_kbytes=9000", "elastic"),
-        ("fleet --base kbuild --patch kbuild", "literal"),
+        ("fleet --base kbuild --patch mixed_6.1 --reclaim elastic", "elastic"),
     ],
 )
-def test_reclaim_is_chosen_as_for_a_comparison(
+def test_reclaim_is_left_to_the_sweep_unless_asked_for(
     words: str, mode: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def seen(*_: object, assumptions: pm.Assumptions, **__: object) -> None:

@@ -35,7 +35,7 @@ from pagealloc_model.predicted.replay import Replay, replay, replay_imposed
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.numbers.test_loss_windows import with_losses
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import LITERAL, shipped_recording
 
 BY_NAME = {truth.name: truth for truth in TRUTHS}
 PRESSED = (pytest.param("highatomic_gate3", marks=pytest.mark.long), "highatomic_stock")
@@ -44,7 +44,7 @@ PRESSED = (pytest.param("highatomic_gate3", marks=pytest.mark.long), "highatomic
 @pytest.fixture(scope="module", params=PRESSED)
 def pressed(request: pytest.FixtureRequest) -> tuple[Recording, pm.Validation, Budget]:
     bundle = shipped_recording(request.param)
-    validation = pm.validate(bundle)
+    validation = pm.validate(bundle, assumptions=LITERAL)
     return bundle, validation, validation.budget()
 
 
@@ -80,7 +80,7 @@ def test_with_its_zone_imposed_each_request_is_served_there(
 
 def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
     bundle = shipped_recording("highatomic_gate3")
-    free = replay(bundle)
+    free = replay(bundle, assumptions=LITERAL)
     again = replay_imposed(
         bundle,
         imposed(bundle, ready(bundle, free), (BY_NAME["drains"],)),
@@ -100,7 +100,7 @@ def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
 def test_with_reclaims_timed_those_served_late_were_in_vain() -> None:
     """Of the last ones for a request; what the demand tells of the others stays."""
     bundle = shipped_recording("highatomic_stock")
-    trace, prepared = bundle.trace, ready(bundle, replay(bundle))
+    trace, prepared = bundle.trace, ready(bundle, replay(bundle, assumptions=LITERAL))
     reclaims = direct_reclaims(trace)
     assert reclaims is not None
     events = BY_NAME["vain"].put(bundle, prepared).demand.events
@@ -116,7 +116,7 @@ def test_with_reclaims_timed_those_served_late_were_in_vain() -> None:
 
 def test_boosts_are_the_snapshots_at_their_instants() -> None:
     bundle = shipped_recording("highatomic_stock")
-    free = replay(bundle)
+    free = replay(bundle, assumptions=LITERAL)
     events = imposed(bundle, ready(bundle, free), (BY_NAME["boosts"],)).prepared.demand.events
     boosts = events[events["operation"] == at.SET_BOOST]
     later = [state for state in bundle.dated_snapshots if state.time_ns >= free.demand.first_ns]
@@ -129,7 +129,7 @@ def test_boosts_are_the_snapshots_at_their_instants() -> None:
 def test_the_true_start_holds_as_many_pages_as_flowed() -> None:
     """Zones begin with the pages that the start snapshot and the events up to it tell."""
     bundle = shipped_recording("highatomic_gate3")
-    prepared = ready(bundle, replay(bundle))
+    prepared = ready(bundle, replay(bundle, assumptions=LITERAL))
     alone = with_true_start(bundle, prepared).image
     in_zones = BY_NAME["zone"].put(bundle, prepared)
     assert np.array_equal(with_true_start(bundle, in_zones).image.free, alone.free)
@@ -141,7 +141,7 @@ def test_the_true_start_holds_as_many_pages_as_flowed() -> None:
 
 def test_without_compaction_nothing_is_isolated_or_captured() -> None:
     bundle = shipped_recording("highatomic_gate3")
-    prepared = ready(bundle, replay(bundle))
+    prepared = ready(bundle, replay(bundle, assumptions=LITERAL))
     left = set(without_compaction(prepared).demand.events["operation"].tolist())
     assert not left & {at.ISOLATE_FREE, at.CAPTURE}
     assert {at.ISOLATE_FREE} < set(prepared.demand.events["operation"].tolist())
@@ -198,7 +198,7 @@ def test_an_elastic_replay_has_no_budget() -> None:
     bundle, elastic = shipped_recording("highatomic_gate3"), Assumptions(reclaim="elastic")
     with pytest.raises(UsageError, match="of a literal replay by the model"):
         pm.validate(bundle, assumptions=elastic).budget()
-    free = replay(bundle)
+    free = replay(bundle, assumptions=LITERAL)
     in_zones = imposed(bundle, ready(bundle, free), (BY_NAME["zone"],))
     with pytest.raises(UsageError, match="only a literal replay"):
         replay_imposed(bundle, in_zones, rules=free.rules, assumptions=elastic)
@@ -207,7 +207,7 @@ def test_an_elastic_replay_has_no_budget() -> None:
 def test_losses_are_met_by_windows() -> None:
     bundle = with_losses((2.0, 2.4))
     assert all(not window.unusable for window in loss_windows(bundle))
-    budget = pm.validate(bundle).budget()
+    budget = pm.validate(bundle, assumptions=LITERAL).budget()
     windows = budget.errors[budget.errors["run"] == "windows"]
     assert len(windows) and not windows["imposed"].any()
     assert budget.shares["windows"].notna().any()

@@ -12,6 +12,7 @@ import pagealloc_model as pm
 from pagealloc_model.show import figures
 from tests.golden.digests import hash_of_value, normal_text
 from tests.golden.replays import opened
+from tests.small_recordings import LITERAL
 
 RECORDINGS = ("highatomic_stock", "xfree")
 COMPARED_POLICY = {"highatomic_gate_order": 3, "pcp_batch": 31}
@@ -30,11 +31,12 @@ class Results:
 
     def __init__(self, name: str) -> None:
         self.recording = opened(name)
-        self.validation = pm.validate(self.recording)  # under the recorded policy
+        self.validation = pm.validate(self.recording, assumptions=LITERAL)
         self.predicted = self.validation.replay  # the replay of it
-        self.patch = pm.replay(self.recording, pm.Policy(**COMPARED_POLICY))
-        self.owned = pm.replay(self.recording, pm.Policy(**OWNED_POLICY))
-        self.swept = pm.sweep([self.recording], vary=SWEPT, cache=False)
+        self.patch = pm.replay(self.recording, pm.Policy(**COMPARED_POLICY), assumptions=LITERAL)
+        self.owned = pm.replay(self.recording, pm.Policy(**OWNED_POLICY), assumptions=LITERAL)
+        options = {"assumptions": LITERAL, "cache": False}
+        self.swept = pm.sweep([self.recording], vary=SWEPT, **options)
 
     def over_time(self, draw: Callable[..., go.Figure], table: str) -> go.Figure:
         """A figure of one table: measured, predicted and under the other policy."""

@@ -48,7 +48,7 @@ ORDER_GATE = """\
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 
-PLAIN = pm.Assumptions(plain_demand=True)  # demand as a kernel build has it
+PLAIN = pm.Assumptions(reclaim="literal", plain_demand=True)  # demand as a kernel build has it
 
 
 def assert_same(model: Replay, kernel: Replay) -> None:

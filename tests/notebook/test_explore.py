@@ -20,7 +20,7 @@ from pagealloc_model.show.figures.pageblock_map import (
     LEVELS,
     outline,
 )
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import shipped_replay
 
 PATIENCE_S = 120
 
@@ -95,7 +95,7 @@ def test_the_candidate_can_become_the_base(explorer: RecordingExplorer) -> None:
     explorer.take_as_base(pm.Policy(pcp_batch=2))
     settle(explorer)
     assert "base pcp_batch=2" in explorer.status.value
-    assert "base = pm.replay(rec, pm.Policy(pcp_batch=2))" in explorer.keeping.python
+    assert "base = pm.replay(rec, pm.Policy(pcp_batch=2), " in explorer.keeping.python
     explorer.take_as_base(pm.Policy())
     settle(explorer)
 
@@ -124,13 +124,13 @@ def test_reclaim_is_chosen_as_commands_do_and_can_be_asked_for(explorer: Recordi
     explorer.reclaim.value = "literal"
     settle(explorer)
     assert "as asked for" in explorer.reclaim_told.value
-    assert "candidate = pm.replay(rec, pm.Policy())" in explorer.keeping.python
+    assert "candidate = pm.replay(rec, pm.Policy(), " in explorer.keeping.python
     assert "candidate=pm.Policy(defrag_mode=True), tab=" in explorer.keeping.python
     assert "reclaim='literal')" in explorer.keeping.python
     explorer.controls.values["extfrag_threshold"].value = 10
     settle(explorer)
     assert "no effect here: extfrag_threshold acts through reclaim" in explorer.status.value
-    explorer.reclaim.value = ""
+    explorer.reclaim.value = "auto"
     explorer.controls.reset()
     settle(explorer)
 
@@ -303,7 +303,7 @@ def test_a_state_nested_too_deep_is_refused() -> None:
 
 def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> None:
     """6.12 prints neither bound of per-CPU lists (S4.3)."""
-    base = pm.replay(shipped_recording("highatomic_gate3"))
+    base = shipped_replay("highatomic_gate3")
     zone = max(base.machine.zones, key=lambda zone: zone.managed)
     assert zone.pagesets[0].high_min is None
     values = recorded_values(base)
@@ -311,5 +311,5 @@ def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> N
 
 
 def test_controls_start_at_what_the_machine_had() -> None:
-    values = recorded_values(pm.replay(shipped_recording("highatomic_stock")))
+    values = recorded_values(shipped_replay("highatomic_stock"))
     assert (values["min_free_kbytes"], values["thp_defrag"]) == (45056, "always")

@@ -32,5 +32,5 @@ def test_a_state_read_at_the_end_stands_beside_the_prediction() -> None:
 def test_an_unknown_tab_is_refused(recording: pm.Recording) -> None:
     with pytest.raises(pm.UsageError, match="fragmentation, pageblocks"):
         explore(recording, tab="nonsense")
-    with pytest.raises(pm.UsageError, match="literal or elastic"):
+    with pytest.raises(pm.UsageError, match="auto, literal, elastic"):
         explore(recording, reclaim="lax")

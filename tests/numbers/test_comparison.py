@@ -37,15 +37,15 @@ from pagealloc_model.numbers.comparison import (
 from pagealloc_model.numbers.values import WINDOWS, Quantity
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import Prepared
-from tests.small_recordings import NORMAL, busy_events, shipped_recording, write_recording
+from tests.small_recordings import LITERAL, NORMAL, busy_events, shipped_recording, write_recording
 
 
 @pytest.fixture(scope="module")
 def gate() -> Comparison:
     recording = shipped_recording("highatomic_gate3")
     return pm.compare(
-        pm.replay(recording, Policy(highatomic_gate_order=0)),
-        pm.replay(recording, Policy(highatomic_gate_order=3)),
+        pm.replay(recording, Policy(highatomic_gate_order=0), assumptions=LITERAL),
+        pm.replay(recording, Policy(highatomic_gate_order=3), assumptions=LITERAL),
     )
 
 
@@ -81,6 +81,10 @@ def test_swapping_the_sides_turns_the_sign(gate: Comparison) -> None:
     ("other", "said"),
     [
         ({"assumptions": Assumptions(decay_period_ns=500_000_000)}, "different assumptions"),
+        (
+            {"policy": Policy(min_free_kbytes=9000), "assumptions": None},
+            "different modes of reclaim",
+        ),
         ({"rules": "7.2"}, r"different rules: 6\.18 and 7\.2"),
         ({"seed": 1}, "different seed: 0 and 1"),
         ({"window": (0.0, 0.5)}, "different windows"),
@@ -93,7 +97,10 @@ def test_replays_that_differ_in_more_than_the_policy_are_refused(
     recording = shipped_recording("xfree")
     second = shipped_recording(other.pop("recording", "xfree"))
     with pytest.raises(UsageError, match=said):
-        pm.compare(pm.replay(recording), pm.replay(second, **other))
+        pm.compare(
+            pm.replay(recording, assumptions=LITERAL),
+            pm.replay(second, **({"assumptions": LITERAL} | other)),
+        )
 
 
 def test_recordings_of_the_same_name_are_told_apart(small: pm.Recording, tmp_path: Path) -> None:
@@ -138,7 +145,9 @@ def even(value: float, better: str = "lower") -> Quantity:
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
     recording = shipped_recording("highatomic_gate3")
-    return pm.compare(pm.replay(recording), pm.replay(recording, Policy(pcp_batch=31))).validated()
+    base = pm.replay(recording, assumptions=LITERAL)
+    patch = pm.replay(recording, Policy(pcp_batch=31), assumptions=LITERAL)
+    return pm.compare(base, patch).validated()
 
 
 @pytest.mark.parametrize(
@@ -265,15 +274,19 @@ def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         model_errors, "validate", lambda *words, **names: calls.append(1) or real(*words, **names)
     )
-    base = pm.replay(recording)
+    base = pm.replay(recording, assumptions=LITERAL)
     for batch in (31, 15):
-        pm.compare(base, pm.replay(recording, Policy(pcp_batch=batch))).validated()
+        pm.compare(
+            base, pm.replay(recording, Policy(pcp_batch=batch), assumptions=LITERAL)
+        ).validated()
     assert len(calls) == 1
 
 
 def test_what_shows_a_comparison_enters_no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = pm.open(shipped_recording("highatomic_gate3").path)
-    base, patch = (pm.replay(recording, Policy(pcp_batch=batch)) for batch in (None, 31))
+    base, patch = (
+        pm.replay(recording, Policy(pcp_batch=batch), assumptions=LITERAL) for batch in (None, 31)
+    )
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a replay was entered")
@@ -293,7 +306,10 @@ def test_what_shows_a_comparison_enters_no_replay(monkeypatch: pytest.MonkeyPatc
 
 def test_a_literal_replay_tells_nothing_of_what_acts_by_reclaim() -> None:
     recording = shipped_recording("highatomic_gate3")
-    sides = [pm.replay(recording, Policy(min_free_kbytes=size)) for size in (None, 90112)]
+    sides = [
+        pm.replay(recording, Policy(min_free_kbytes=size), assumptions=LITERAL)
+        for size in (None, 90112)
+    ]
     text = pm.compare(*sides).validated().to_text()
     assert " ".join(text.split()).startswith(
         "Believe no row of this comparison: min_free_kbytes changes when reclaim runs"

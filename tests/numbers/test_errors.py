@@ -21,12 +21,12 @@ from pagealloc_model.numbers.validation import Validation
 from pagealloc_model.numbers.values import Holds
 from pagealloc_model.numbers.vocabulary import HOLDS, swept
 from pagealloc_model.predicted.lock_times import LockModel
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import LITERAL, shipped_recording, shipped_replay
 
 
 @cache
 def validated(name: str) -> Validation:
-    return pm.validate(shipped_recording(name))
+    return pm.validate(shipped_recording(name), assumptions=LITERAL)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,9 @@ def test_a_comparison_has_them_apart_and_in_the_total(probed: Validation) -> Non
 
 def test_lock_tables_mark_the_unknown_side() -> None:
     sides = ["acquisitions_measured", "acquisitions_predicted"]
-    with_probes = compare_locks(shipped_recording("highatomic_gate3"))
+    with_probes = compare_locks(
+        shipped_recording("highatomic_gate3"), shipped_replay("highatomic_gate3")
+    )
     rows = with_probes.by_site.set_index("site")
     measured, predicted = rows.loc["empty_refill", sides].tolist()
     assert measured == 0 and predicted > 0

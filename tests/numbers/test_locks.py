@@ -14,7 +14,7 @@ from pagealloc_model.numbers.locks import (
 )
 from pagealloc_model.show import figures
 from pagealloc_model.show.post.tables import traffic_table
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import shipped_recording, shipped_replay
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,9 @@ def test_direct_frees_are_na_where_no_event_shows_all_of_them(xfree: LockCompari
     assert row[unknown].isna().all()
     assert row[["acquisitions_predicted", "contended_measured"]].notna().all()
     assert any(note.startswith("direct_free: how many") for note in xfree.notes)
-    probed = compare_locks(shipped_recording("highatomic_gate3"))
+    probed = compare_locks(
+        shipped_recording("highatomic_gate3"), shipped_replay("highatomic_gate3")
+    )
     seen = probed.by_site.set_index("site").loc["direct_free"]
     assert seen[unknown].notna().all()
     assert not any(note.startswith("direct_free") for note in probed.notes)

@@ -10,14 +10,14 @@ import pagealloc_model as pm
 from pagealloc_model.numbers.validation import Validation
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.trace.columns import Event
-from tests.small_recordings import shipped_recording, write_recording
+from tests.small_recordings import LITERAL, shipped_recording, write_recording
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 
 @pytest.fixture(scope="module", params=SHIPPED)
 def validation(request: pytest.FixtureRequest) -> Validation:
-    return pm.validate(shipped_recording(request.param))
+    return pm.validate(shipped_recording(request.param), assumptions=LITERAL)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_free_pages_by_hand(xfree: Validation) -> None:
     ],
 )
 def test_the_model_beats_its_null_model(name: str, metric: str, scope: str) -> None:
-    row = row_of(pm.validate(shipped_recording(name)).errors, metric, scope)
+    row = row_of(pm.validate(shipped_recording(name), assumptions=LITERAL).errors, metric, scope)
     assert abs(row["error"]) < abs(row["null_error"])
 
 
@@ -132,10 +132,10 @@ def test_what_demand_imposes_is_met(validation: Validation) -> None:
 
 def test_progress_and_cancel_reach_the_replay() -> None:
     shares: list[float] = []
-    pm.validate(shipped_recording("highatomic_gate3"), progress=shares.append)
+    pm.validate(shipped_recording("highatomic_gate3"), assumptions=LITERAL, progress=shares.append)
     assert shares[-1] == 1.0
     with pytest.raises(pm.Cancelled):
-        pm.validate(shipped_recording("highatomic_gate3"), cancel=lambda: True)
+        pm.validate(shipped_recording("highatomic_gate3"), assumptions=LITERAL, cancel=lambda: True)
 
 
 def test_what_was_never_recorded_is_not_zero(tmp_path: Path) -> None:

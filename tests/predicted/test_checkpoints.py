@@ -11,7 +11,7 @@ from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.checkpoints import CHUNK, Checkpoint, changes
 from pagealloc_model.predicted.replay import Replay
 from tests.predicted.test_replay import assert_identical
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import LITERAL, shipped_recording
 
 
 def assert_same_state(one: Replay, other: Replay) -> None:
@@ -25,8 +25,8 @@ def assert_same_state(one: Replay, other: Replay) -> None:
 def test_a_resumed_window_is_the_one_from_the_start(name: str, policy: pm.Policy) -> None:
     recording, kept = shipped_recording(name), Checkpoints()
     for window in ((1.0, 2.0), (1.0, 2.5), (1.7, 2.0), (1.2, 1.5)):
-        resumed = pm.replay(recording, policy, window=window, checkpoints=kept)
-        whole = pm.replay(recording, policy, window=window)
+        resumed = pm.replay(recording, policy, window=window, checkpoints=kept, assumptions=LITERAL)
+        whole = pm.replay(recording, policy, window=window, assumptions=LITERAL)
         assert_identical(resumed, whole)
         assert_same_state(resumed, whole)
     assert len(kept) == 3

@@ -21,6 +21,7 @@ from tests.predicted.test_no_peeking import TABLES
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,
+    LITERAL,
     TimedEvents,
     shipped_recording,
     shipped_replay,
@@ -99,7 +100,7 @@ def test_no_page_is_lost_under_another_policy() -> None:
 def test_a_window_shows_its_part_of_the_whole() -> None:
     recording = shipped_recording("highatomic_gate3")
     whole = shipped_replay("highatomic_gate3")
-    part = pm.replay(recording, window=(1.0, 3.0))
+    part = pm.replay(recording, window=(1.0, 3.0), assumptions=LITERAL)
     first = recording.trace.demand_span_ns[0]
     assert part.edges[0] == first + 1_000_000_000
     assert part.samples.time_ns[0] == part.edges[0]
@@ -137,10 +138,10 @@ def test_the_gate_decides_over_highatomic_blocks() -> None:
     recorded = shipped_replay("highatomic_gate3")
     assert recorded.policy.highatomic_gate_order == 3
     assert reserved_at_end(recorded, "DMA32") == 0
-    open_gate = pm.replay(recording, Policy(highatomic_gate_order=0))
+    open_gate = pm.replay(recording, Policy(highatomic_gate_order=0), assumptions=LITERAL)
     assert reserved_at_end(open_gate, "DMA32") > 0
     assert "reserve" in set(open_gate.transactions["site"])
-    shut = pm.replay(recording, Policy(highatomic_gate_order=10))
+    shut = pm.replay(recording, Policy(highatomic_gate_order=10), assumptions=LITERAL)
     assert "reserve" not in set(shut.transactions["site"])
 
 

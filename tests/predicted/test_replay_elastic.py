@@ -11,10 +11,8 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
-from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode, choose_reclaim
 from tests.allocator.invariants import broken_invariants, broken_pieces
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import LITERAL, shipped_recording
 
 
 def replayed_anew(**elastic: int) -> pm.Replay:
@@ -56,7 +54,7 @@ def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Recording) -> Non
 
 def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Recording) -> None:
     with pytest.raises(pm.UsageError, match="reclaim='elastic'"):
-        pressure_counters(pm.replay(stock), stock.measure())
+        pressure_counters(pm.replay(stock, assumptions=LITERAL), stock.measure())
 
 
 def test_outcomes_are_known(stock: pm.Recording) -> None:
@@ -72,47 +70,6 @@ def test_policies_are_compared_in_what_only_it_knows(stock: pm.Recording) -> Non
     assert rows.loc[("thp_success", "all"), "base"] > 0
     assert rows.loc[("thp_success", "all"), "patch"] <= 1
     assert rows.loc[("reclaim_scanned", "all"), "base"] > 0
-
-
-# Nothing that only one mode of reclaim has is silently left out in the other
-
-
-ELASTIC = pm.Assumptions(reclaim="elastic")
-
-
-@pytest.mark.parametrize("name", ELASTIC_SETTINGS)
-def test_a_literal_replay_refuses_what_needs_the_models_own_reclaim(name: str) -> None:
-    about = policy_settings()[name].metadata
-    value = about["choices"][0] if about["kind"] == "choice" else about["maximum"]
-    policy = pm.Policy.from_settings({name: bool(value) if about["kind"] == "bool" else value})
-    with pytest.raises(PolicyError, match=f"policy {name}: a literal replay"):
-        check_mode(policy, pm.Assumptions(), is_build=False)
-    check_mode(policy, ELASTIC, is_build=False)
-
-
-def test_a_kernel_build_keeps_its_reserve_to_itself_in_an_elastic_replay() -> None:
-    check_mode(pm.Policy(compaction_proactiveness=60), ELASTIC, is_build=True)
-    with pytest.raises(PolicyError, match="kcompactd_unreserves"):
-        check_mode(pm.Policy(kcompactd_unreserves=True), ELASTIC, is_build=True)
-
-
-@pytest.mark.parametrize(
-    ("recording", "policy", "asked", "mode", "why"),
-    [
-        ("xfree", pm.Policy(pcp_batch=31), "", "literal", "reclaimed nothing"),
-        ("xfree", pm.Policy(defrag_mode=1), "", "elastic", "defrag_mode acts through reclaim"),
-        ("xfree", pm.Policy(min_free_kbytes=9000), "", "elastic", "min_free_kbytes acts"),
-        ("highatomic_gate3", pm.Policy(), "", "elastic", "reclaimed 58,914 pages"),
-        ("highatomic_gate3", pm.Policy(), "literal", "literal", "as asked for"),
-    ],
-)
-def test_reclaim_is_chosen_by_policy_and_recording(
-    recording: str, policy: pm.Policy, asked: str, mode: str, why: str
-) -> None:
-    chosen = choose_reclaim(shipped_recording(recording), policy, asked=asked)
-    assert chosen.mode == mode
-    assert why in chosen.why
-    assert str(chosen).startswith(f"Reclaim is {mode} (")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
-from pagealloc_model.predicted.elastic_values import elastic_values, in_force
+from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.predicted.prepared import Prepared, prepare
+from pagealloc_model.predicted.reclaim_mode import in_force
 from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
 from pagealloc_model.recording.recorded_machine import effective_policy
 from pagealloc_model.recording.trace.columns import Event

@@ -166,7 +166,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
     rows = []
     for name, mode in proposal.recordings:
         recording = pm.open(name)
-        assumptions = pm.Assumptions()
+        assumptions = pm.Assumptions(reclaim="literal")
         if mode == ELASTIC:
             assumptions = elastic_values(recording).costs_alone
         own = Side(words=proposal.recorded_words or proposal.patch.words)
@@ -213,7 +213,8 @@ def probe_rows() -> pd.DataFrame:
         recording = pm.open(name)
         cells: dict[str, object] = {"recording": name}
         for words, persists in (("search anew", False), ("mode persists", True)):
-            replay = pm.replay(recording, pm.Policy(refill_mode_persists=persists))
+            policy = pm.Policy(refill_mode_persists=persists)
+            replay = pm.replay(recording, policy, assumptions=pm.Assumptions(reclaim="literal"))
             refills = replay.log[replay.log["kind"] == SITE_REFILL]
             total, most = replay.refill_probes
             cells[f"{words}: probes a refill"] = f"{total / max(len(refills), 1):.1f}"

@@ -40,8 +40,10 @@ def hooks_and_policy_text(
     """Test whether functions of one's own and a policy of the model do the same to a recording."""
     if not compiles and not are_compiled(hooks):
         return "skipped: not compiled yet, which takes minutes, once: set compile_hook = True"
-    hooked = pm.replay(recording, pm.Policy(highatomic_gate_order=0), hooks=hooks)
-    return agreement_text(pm.replay(recording, policy), hooked)
+    literal = pm.Assumptions(reclaim="literal")
+    is_open = pm.Policy(highatomic_gate_order=0)
+    hooked = pm.replay(recording, is_open, hooks=hooks, assumptions=literal)
+    return agreement_text(pm.replay(recording, policy, assumptions=literal), hooked)
 
 
 def patch_and_policy_text(
@@ -56,7 +58,7 @@ def patch_and_policy_text(
         kernel = pm.replay(recording, build, rules=build.rules)
     except pm.UsageError as error:
         return f"skipped: {error}"
-    assumptions = pm.Assumptions(plain_demand=True)
+    assumptions = pm.Assumptions(reclaim="literal", plain_demand=True)
     model = pm.replay(recording, policy, rules=build.rules, assumptions=assumptions)
     said = [("code:   ", build.name), ("model:  ", f"{policy}, rules {build.rules.spelled()}")]
     lines = [paragraph(text, label=label) for label, text in said]

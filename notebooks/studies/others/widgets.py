@@ -42,7 +42,7 @@ from pagealloc_model.numbers.comparison import recorded_values
 from pagealloc_model.numbers.locks import lock_policy_rows, lock_policy_table
 from pagealloc_model.policy import OwnershipOptions
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes
-from pagealloc_model.predicted.replay import choose_reclaim
+from pagealloc_model.predicted.reclaim_mode import choose_reclaim
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
 from pagealloc_model.show.post.comparison_message import posted_figures

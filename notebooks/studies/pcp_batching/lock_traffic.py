@@ -31,6 +31,7 @@ from pagealloc_model.recording.recorded_machine import effective_policy
 from pagealloc_model.recording.trace.columns import Event
 
 SPREAD = pm.locks.SPREAD
+LITERAL = pm.Assumptions(reclaim="literal")
 
 BINS = (0, 1, 2, 4, 8, 16, 32, 63, 64, 127, 253, 509, 1021, 2017, 1 << 20)
 """Drain sizes in pages, one batch in a bin of its own."""
@@ -70,8 +71,8 @@ def fastpath(paths: Sequence[str] = ("jumbo_frames", "highatomic_stock")) -> pd.
     for path in paths:
         recording = pm.open(path)
         sides = [
-            pm.replay(recording, pm.Policy(highatomic_fastpath=is_new), rules="7.3")
-            for is_new in (False, True)
+            pm.replay(recording, policy, rules="7.3", assumptions=LITERAL)
+            for policy in (pm.Policy(highatomic_fastpath=is_new) for is_new in (False, True))
         ]
         counts = [side.lock_times().acquisitions["site"].value_counts() for side in sides]
         for what in ("refill", "buddy_alloc", "all"):
@@ -104,7 +105,7 @@ def pairs(unbatched: str = "unbatched72", batched: str = "batched72") -> pd.Data
         (pm.open(unbatched), pm.open(batched), pm.Policy(pcp_free_batched=True)),
         (pm.open(batched), pm.open(unbatched), pm.Policy(pcp_free_batched=False)),
     ):
-        predicted = _commits(pm.replay(source, policy).transactions_full)
+        predicted = _commits(pm.replay(source, policy, assumptions=LITERAL).transactions_full)
         measured = _commits(target.measure().transactions_full)
         before = _commits(source.measure().transactions_full)
         rows.append(
@@ -138,7 +139,7 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 def judged_scale_up(recording: pm.Recording, cpus: Sequence[int], *, seed: int = 0) -> pd.DataFrame:
     """Predict a recording from the streams of some of its CPUs, beside what it shows."""
     rules = choose_rules(recording, None).rules
-    all_cpus = prepare(recording, rules, pm.Assumptions(), 0).machine.nr_cpus
+    all_cpus = prepare(recording, rules, LITERAL, 0).machine.nr_cpus
     everything = pm.synthetic.scaled_up(recording, all_cpus, rules=rules, seed=seed)
     part = pm.synthetic.scaled_up(recording, all_cpus, cpus=cpus, rules=rules, seed=seed)
     real = recording.measure()

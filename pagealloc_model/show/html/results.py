@@ -34,6 +34,7 @@ from pagealloc_model.numbers.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.numbers.errors import FARTHER, NEARER, against_null
 from pagealloc_model.numbers.validation import headline
 from pagealloc_model.numbers.values import Quantity, windows_of
+from pagealloc_model.predicted.reclaim_mode import several_choices
 from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.show.recording_text import describe_recording
@@ -178,6 +179,7 @@ def replay_html(replay: Replay) -> str:
     head = (*word_columns("predicted", "scope"), "total", "at the end", PICTURE)
     return framed(
         line(_replay_words(replay), lead=f"{replay.name}, predicted:"),
+        line(str(replay.reclaim)),
         *([line(imposed, kind=BAD)] if replay.imposed else []),
         Table((*head, *word_columns("unit")), rows, "what the replay predicts").to_html(),
         *_replay_parts(replay),
@@ -260,7 +262,8 @@ def comparison_html(comparison: Comparison) -> str:
 
 def replay_text(replay: Replay) -> str:
     """A few lines on a replay."""
-    return paragraph(f"{replay.name}, predicted: {_replay_words(replay)}")
+    words = f"{replay.name}, predicted: {_replay_words(replay)}"
+    return "\n".join(map(paragraph, (words, str(replay.reclaim))))
 
 
 RECORDING_MARKS = {
@@ -334,7 +337,8 @@ def sweep_html(result: Any) -> str:
     points = frame_table(
         result.rows[[name for name in shown if name in result.rows]], "points of the sweep"
     )
-    return framed(line(words, lead="Sweep:"), *failures, points)
+    reclaim = line(several_choices(result.reclaim))
+    return framed(line(words, lead="Sweep:"), *failures, reclaim, points)
 
 
 def experiment_html(result: Any) -> str:
@@ -350,7 +354,8 @@ def experiment_html(result: Any) -> str:
 def fleet_html(result: Any) -> str:
     """The hosts of a `FleetResult`."""
     summary = _counted("Fleet:", "host", result.hosts, result.failed)
-    return framed(summary, frame_table(result.hosts, "hosts"))
+    reclaim = line(several_choices(result.reclaim))
+    return framed(summary, reclaim, frame_table(result.hosts, "hosts"))
 
 
 def _counted(lead: str, noun: str, rows: Sequence[Any], failed: Sequence[Any]) -> Markup:
@@ -405,6 +410,7 @@ def validation_html(validation: Validation) -> str:
     columns += tuple(word_columns("unit", "null model"))
     return framed(
         line(headline(validation.scores), lead=f"{validation.recording.name}:"),
+        line(str(replay.reclaim)),
         Table(columns, rows, "errors of the prediction").to_html(),
         line(explained, kind=DIM),
         _folded("What the columns mean", line(words_of.ERROR_RULE)),

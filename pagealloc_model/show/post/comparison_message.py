@@ -29,7 +29,7 @@ from pagealloc_model.numbers.result_tables import (
 from pagealloc_model.numbers.validation import NULL_MODELS, score_words
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.policy.policy import Assumptions, policy_settings
-from pagealloc_model.predicted.elastic_values import in_force
+from pagealloc_model.predicted.reclaim_mode import choose_reclaim, in_force
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.show.post.lock_rows import is_about_locks, load_words, lock_table, lock_words
@@ -402,7 +402,7 @@ def _assumed(comparison: Comparison) -> Iterator[str]:
     if inferred:
         words = f"{count_of(inferred, 'rule')} inferred, not read in that kernel's source"
         yield f"{words}: `pagealloc info` names them."
-    defaults = asdict(Assumptions())
+    defaults = asdict(Assumptions(reclaim="literal"))
     assumed = [
         f"{name} {value}"
         for name, value in asdict(base.assumptions).items()
@@ -426,13 +426,14 @@ def _reproduce(
     seeds = {comparison.base.seed for comparison in whole.comparisons}
     words += [f"--seeds {len(seeds)}"] if len(seeds) > 1 else []
     words += [f"--style {style}"] if style != "signed" else []
-    mode = first.base.assumptions.reclaim
-    words += [f"--reclaim {mode}"] if mode != Assumptions().reclaim else []
+    mode, own = first.base.assumptions.reclaim, first.base.recording
+    policies = (first.base.asked_policy, first.patch.asked_policy)
+    is_chosen = own is not None and choose_reclaim(own, *policies).mode == mode
+    words += [] if is_chosen else [f"--reclaim {mode}"]
     yield command(" ".join(words))
     version = first.footer().version
     yield Words(text=f"with pagealloc_model {version}; --full has more.")
     usual = Assumptions(reclaim=mode)
-    own = first.base.recording
     if first.base.assumptions != (usual if own is None else in_force(usual, own)):
         yield Fixed(text=paragraph(f"assumptions={first.base.assumptions}"))
 

@@ -168,7 +168,7 @@ def test_a_mask_splits_and_joins_faults_of_a_recording() -> None:
 def test_a_literal_replay_has_no_such_policy() -> None:
     recording, policy = pm.open("highatomic_gate3"), Policy(huge_anon_orders=0)
     with pytest.raises(PolicyError):
-        pm.replay(recording, policy)
+        pm.replay(recording, policy, assumptions=Assumptions(reclaim="literal"))
 
 
 def test_a_comparison_allows_other_orders_of_faults() -> None:

@@ -26,7 +26,7 @@ from pagealloc_model.show.figures.points import (
 )
 from pagealloc_model.show.post.tables import experiment_line, experiment_message, experiment_table
 from tests import synthetic_tables as tables
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import LITERAL, shipped_recording
 
 
 def notes_of(figure: go.Figure) -> list[str]:
@@ -234,9 +234,13 @@ def test_rows_that_failed_are_drawn_however_many_others_there_are() -> None:
 
 def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
     recording = shipped_recording("highatomic_gate3")
-    validation = pm.validate(recording)
+    validation = pm.validate(recording, assumptions=LITERAL)
     rows = (
-        pm.compare(validation.replay, pm.replay(recording, pm.Policy(pcp_batch=7))).validated().rows
+        pm.compare(
+            validation.replay, pm.replay(recording, pm.Policy(pcp_batch=7), assumptions=LITERAL)
+        )
+        .validated()
+        .rows
     )
     judged = (validation.errors, validation.snapshots)
     figure = figures.talk_figure(rows, *judged, "title", "the caption")
