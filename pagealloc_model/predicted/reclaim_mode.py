@@ -108,6 +108,10 @@ _ACTS = {
     "literal": "what the recorded kernel reclaimed is repeated",
     "elastic": "the model decides what is reclaimed and compacted",
 }
+_OWN_VALUES = (
+    "Each recording shows its own values of reclaim; kswapd's pace and CPU and the order of "
+    "reclaim at the start are imposed where it shows them."
+)
 
 
 def choose_reclaim(
@@ -181,6 +185,6 @@ def several_choices(choices: Mapping[str, ReclaimChoice]) -> str:
         whys = {choices[name].why for name in names}
         why = whys.pop() if len(whys) == 1 else "the recorded kernels reclaimed"
         where = f" for {', '.join(names)}" if len(choices) > 1 else ""
-        own = " Each recording shows its own values of reclaim." if mode == "elastic" else ""
+        own = f" {_OWN_VALUES}" if mode == "elastic" else ""
         sentences.append(f"Reclaim is {mode} ({_ACTS[mode]}){where}: {why}.{own}")
     return " ".join(sentences)

@@ -147,7 +147,7 @@ def test_nested_settings_are_written_so_that_they_can_be_read_back(recording: pm
     nested = pm.Policy.parse(["pageblock_ownership=pcp_buddy", "ownership.fit_test=always"])
     question = Question(base=pm.Policy(), candidate=nested, window=None, tab="pcp")
     line = as_python(recording, question, "literal").splitlines()[4]
-    expression = line.partition("rec, ")[2][:-1]
+    expression = line.partition("rec, ")[2].rpartition(", assumptions=")[0]
     assert eval(expression, {"pm": pm}) == nested
 
 
