@@ -39,6 +39,9 @@ DECIDED_BY_SOURCE = (
     "highatomic_fastpath",
     "highatomic_slowpath_only",
     "pcp_free_batched",
+    "pcp_decay_batched",
+    "pcp_drain_batched",
+    "refill_mode_persists",
     "pageblock_ownership",
     "ownership",
 )

@@ -104,9 +104,13 @@ def test_settings_of_the_kernel_reach_it(kernel_source: Sources, highatomic: pm.
     )
 
 
-def test_what_only_the_source_decides_is_no_setting(kernel_source: Sources) -> None:
+@pytest.mark.parametrize(
+    "setting",
+    ["highatomic_gate_order", "pcp_decay_batched", "pcp_drain_batched", "refill_mode_persists"],
+)
+def test_what_only_the_source_decides_is_no_setting(setting: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="change its source"):
-        pm.KernelBuild(kernel_source("6.12").path, pm.Policy(highatomic_gate_order=3))
+        pm.KernelBuild(tmp_path, pm.Policy(**{setting: 1}))
 
 
 def test_commands_take_a_kernel_source(
