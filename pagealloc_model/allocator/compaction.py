@@ -35,7 +35,7 @@ from pagealloc_model.allocator.pressure_layout import (
 from pagealloc_model.allocator.watermark import (
     AllocContext,
     __zone_watermark_ok,
-    free_in_whole_blocks,
+    nr_free_pages_blocks,
     seen_free,
     wmark_pages,
 )
@@ -301,7 +301,7 @@ def __compact_finished(m: at.Arrays, number: int) -> int:
         return pr.CONTINUE
     if m.st[at.BLOCK_WATERMARKS] and not m.st[run + pr.RUN_DIRECT]:
         mark = wmark_pages(m, zone, at.WMARK_HIGH)
-        free = free_in_whole_blocks(m, zone)
+        free = nr_free_pages_blocks(m, zone)
         highest, flags = m.st[run + pr.RUN_HIGHEST], m.st[run + pr.RUN_FLAGS]
         enough = __zone_watermark_ok(m, zone, order, mark, highest, flags, free)
         return pr.SUCCESS if enough else pr.CONTINUE

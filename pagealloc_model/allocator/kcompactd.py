@@ -24,7 +24,7 @@ from pagealloc_model.allocator.pressure_layout import (
     word_at,
     zone_pressure_at,
 )
-from pagealloc_model.allocator.watermark import free_in_whole_blocks, seen_free
+from pagealloc_model.allocator.watermark import nr_free_pages_blocks, seen_free
 from pagealloc_model.base.jit import inner
 
 CHECK_NS = 500_000_000
@@ -38,7 +38,7 @@ def background_gate(m: at.Arrays, zone: int, order: int, highest_type: int) -> i
     if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
         return pr.SKIPPED
     flags = background_flags(m)
-    free = free_in_whole_blocks(m, zone) if m.st[at.BLOCK_WATERMARKS] else seen_free(m, zone)
+    free = nr_free_pages_blocks(m, zone) if m.st[at.BLOCK_WATERMARKS] else seen_free(m, zone)
     return compaction_suit_allocation_order(m, zone, order, flags, highest_type, free, False)
 
 

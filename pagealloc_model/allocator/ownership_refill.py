@@ -220,7 +220,7 @@ def count_phase(m: at.Arrays, zone: int, phase: int, objects: int, pages: int) -
 
 
 @inner
-def refill_owned(m: at.Arrays, ac: AllocContext, zone: int, wanted: int, flags: int) -> None:
+def rmqueue_bulk_owned(m: at.Arrays, ac: AllocContext, zone: int, wanted: int, flags: int) -> None:
     """rmqueue_bulk(): move `wanted` pages or a little more to lists, where blocks are owned."""
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
@@ -245,7 +245,7 @@ def refill_owned_lists(m: at.Arrays, ac: AllocContext, zone: int, flags: int) ->
     wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
     if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:  # from 7.2
         return -1
-    refill_owned(m, ac, zone, wanted << ac.order, flags)
+    rmqueue_bulk_owned(m, ac, zone, wanted << ac.order, flags)
     return smallest_listed(m, pcp, ac.order, ac.migratetype)
 
 

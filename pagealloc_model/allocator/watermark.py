@@ -211,8 +211,8 @@ def boost_watermark(m: at.Arrays, zone: int) -> bool:
 
 
 @inner
-def free_in_whole_blocks(m: at.Arrays, zone: int) -> int:
-    """Return the free pages in whole pageblocks (S8.6)."""
+def nr_free_pages_blocks(m: at.Arrays, zone: int) -> int:
+    """NR_FREE_PAGES_BLOCKS: the free pages in whole pageblocks (S8.6)."""
     free = 0
     for order in range(m.st[at.PAGEBLOCK_ORDER], m.st[at.MAX_ORDER] + 1):
         for migratetype in range(at.MIGRATETYPES):
@@ -308,7 +308,7 @@ def pgdat_balanced(m: at.Arrays, node: int, order: int, highest_type: int) -> bo
             mark = wmark_pages(m, zone, at.WMARK_HIGH)
             free = carefully_seen_free(m, zone)
             if order > 0 and m.st[at.BLOCK_WATERMARKS]:
-                free = free_in_whole_blocks(m, zone)
+                free = nr_free_pages_blocks(m, zone)
             if __zone_watermark_ok(m, zone, order, mark, highest_type, 0, free):
                 return True
             balanced = False

@@ -13,6 +13,7 @@ from typing import Literal
 from pagealloc_model.allocator import layout, pressure_layout
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.kernel_source.source_tree import SOURCES, SourceTree, not_found
+from pagealloc_model.policy.policy import PCP_BATCH_SCALE_MAX
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 Kind = Literal["macro", "type", "variable", "function"]
@@ -366,7 +367,7 @@ class Configuration:
     cma: bool = False
     isolation: bool = True
     costly_order: int | None = None
-    batch_scale_max: int = 5
+    batch_scale_max: int = PCP_BATCH_SCALE_MAX
     cpus: int = 64
 
     def definitions(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import PROBE_EVENTS, Probe, Stream, allocator_stream
 from pagealloc_model.measured.transactions import drain_causes, run_shape, run_starts
+from pagealloc_model.policy.policy import PCP_BATCH_SCALE_MAX
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
@@ -29,7 +30,6 @@ ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN = 0, 1, 2, 3, 4
 """Values of `Event`."""
 HIGHATOMIC = 3
 LARGEST_LISTED_ORDER = 3
-BATCH_SCALE_MAX = 5
 
 ENTERS, ANNOUNCED = -1, 100
 """A free that enters a list itself; one that only announces a batched event. Of a batched event
@@ -193,7 +193,7 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
     cap_of = int(batches.max())
     while True:
         counts = np.zeros(2 + len(batches), np.int64)
-        counts[0] = cap_of << BATCH_SCALE_MAX
+        counts[0] = cap_of << PCP_BATCH_SCALE_MAX
         _count_chances(
             trace.event,
             trace.cpu,

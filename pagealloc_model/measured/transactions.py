@@ -11,6 +11,7 @@ import numpy as np
 from pagealloc_model.allocator.sites import CAUSES, MEASURED
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import Probe, Stream
+from pagealloc_model.policy.policy import PCP_BATCH_SCALE_MAX
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -219,8 +220,6 @@ def partial_claim_duplicates(stream: Stream) -> np.ndarray:
 
 HIGHATOMIC = 3
 LARGEST_REFILLED_ORDER = 3
-BATCH_SCALE_MAX = 5
-"""CONFIG_PCP_BATCH_SCALE_MAX: a refill is at most batch << this objects (S4.4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +279,7 @@ def inferred_transactions(
     )
     # most objects that one refill can bring (S4.4)
     wide = order.astype(np.int64)
-    limit = np.where(wide == 0, batch << BATCH_SCALE_MAX, np.maximum(batch >> wide, 2))
+    limit = np.where(wide == 0, batch << PCP_BATCH_SCALE_MAX, np.maximum(batch >> wide, 2))
     limit = np.where(batch > 1, limit, 1)
     run = _cut(np.cumsum(starts) - 1, np.ones(len(members), np.int64), limit)
     begins, objects = run_shape(np.arange(len(members)), run)

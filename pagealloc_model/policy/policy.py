@@ -25,6 +25,8 @@ from pagealloc_model.policy.policy_fields import (
     setting,
 )
 
+PCP_BATCH_SCALE_MAX = 5
+"""CONFIG_PCP_BATCH_SCALE_MAX by default: a refill is at most batch << this objects (S4.4)."""
 HIGHATOMIC = "highatomic reserve"
 _highatomic = partial(setting, group=HIGHATOMIC)
 _per_cpu = partial(setting, group="per-CPU lists")
@@ -112,7 +114,7 @@ class Policy(metaclass=Given):
         "refills and drains grow up to batch << this",
         source="S4.4, S4.6",
         maximum=6,
-        default=5,
+        default=PCP_BATCH_SCALE_MAX,
     )
     pcp_free_batched: bool | None = _per_cpu(
         "free_frozen_page_commit() chunks",

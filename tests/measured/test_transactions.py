@@ -57,6 +57,8 @@ FAR = NORMAL - DMA32
         # A refill is a run ended by another event; runs of two CPUs do not mix.
         ("L63 a0 l99 l100 a99", {}, "refill 0 63/63, refill 0 2/2"),
         ("@0 l0 @1 l64 @0 l1 @1 l65 @0 l2 @1 l66 @0 l3 @1 l67", {}, "refill 0 4/4, refill 1 4/4"),
+        # No refill brings more than the batch of 63, doubled five times.
+        ("L2017", {}, "refill 0 2016/2016, refill 0 1/1"),
         # Order, list and zone end a run.
         (
             f"l0 l1 l2^1 l4^1 l6^1:1 l8^1:1 l{FAR}^1:1 l{FAR + 2}^1:1",

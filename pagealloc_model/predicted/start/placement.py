@@ -13,6 +13,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import LISTED, maximal_buddies
+from pagealloc_model.policy.policy import PCP_BATCH_SCALE_MAX
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.evidence import (
     KERNEL_ONLY,
@@ -361,8 +362,6 @@ def misplaced(
 NEVER = np.iinfo(np.int64).max
 LARGEST_LISTED = 3
 """Orders up to this have per-CPU lists, and so has that of a huge page (S1.9)."""
-LARGEST_REFILL = 5
-"""A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
 
 
 def refilled_lists(
@@ -394,7 +393,7 @@ def refilled_lists(
         np.minimum.at(first[index], of_buddies, own["time_ns"][was_buddy])
         np.add.at(pages[index], where, own["time_ns"] >= first[index][where])
     batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
-    one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
+    one_refill = np.array(batches, np.int64)[:, None, None] << PCP_BATCH_SCALE_MAX
     no_huge = np.zeros(shape[:2], bool)
     places = demand.objects["pfn"][huge["object"]].astype(np.int64)
     zones = machine.zones_of_pages(places)
