@@ -286,7 +286,7 @@ _LONGEST_FILE_NAME = 120
 
 
 def file_name_of(name: str) -> str:
-    """A name of a recording as a file's: "kmem:mm_page_free" is kmem.mm_page_free.
+    """A name of a recording as a file's: `kmem:mm_page_free` is kmem.mm_page_free.
 
     Only equal names have equal file names. Any but SYSTEM:EVENT and plain words stands as in URLs
     behind a percent sign, so that it leads to no other directory; long ones end in a digest.

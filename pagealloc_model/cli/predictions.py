@@ -322,16 +322,17 @@ def add_stacks(commands: Commands) -> None:
 def run_stacks(options: argparse.Namespace) -> int:
     """Print the stacks, and write them."""
     import pagealloc_model as pm
-    from pagealloc_model.measured.call_stacks import ALLOC, EXTFRAG, call_stacks
+    from pagealloc_model.measured.call_stacks import call_stacks
+    from pagealloc_model.recording.trace import tracepoints as tp
 
     if options.patch is not None and options.of != "holds":
         raise UsageError("--patch: only holds differ by policy; add --of holds")
     recording = opened(options.path)
     stacks = call_stacks(recording)
     if options.of == "pages":
-        sides = {"asked for, as recorded": stacks.by_stack(ALLOC)}
+        sides = {"asked for, as recorded": stacks.by_stack(tp.PAGE_ALLOC)}
     elif options.of == "fallbacks":
-        sides = {"fell back, as recorded": stacks.by_stack(EXTFRAG)}
+        sides = {"fell back, as recorded": stacks.by_stack(tp.PAGE_ALLOC_EXTFRAG)}
     else:
         policies = {"held, policy as recorded": Policy()}
         if options.patch is not None:

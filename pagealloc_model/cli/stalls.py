@@ -41,6 +41,7 @@ def run_stalls(options: argparse.Namespace) -> int:
     from pagealloc_model.measured.task_stalls import stalls_by_task
     from pagealloc_model.recording.event_files import event_file_of, read_events
     from pagealloc_model.recording.recording import located
+    from pagealloc_model.recording.trace import tracepoints as tp
 
     path = located(options.path)
     if path.is_dir():
@@ -49,8 +50,7 @@ def run_stalls(options: argparse.Namespace) -> int:
     if not any(begin in trace.tables and end in trace.tables for begin, end in SPANS.values()):
         raise UsageError(
             f"{options.path}: has no beginnings and ends of direct reclaim or compaction; record "
-            "with -e vmscan:mm_vmscan_direct_reclaim_begin -e vmscan:mm_vmscan_direct_reclaim_end "
-            "-e 'compaction:mm_compaction_*'"
+            f"with -e {' -e '.join(tp.DIRECT_RECLAIM)} -e 'compaction:mm_compaction_*'"
         )
     table = stalls_by_task(trace)
     if options.json:

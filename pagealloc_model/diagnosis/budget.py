@@ -36,6 +36,7 @@ from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.replay import replay_imposed
 from pagealloc_model.predicted.start.evidence import start_counts
 from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.zone_map import ZoneMap
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 
 _RELEASE_PROBE = "pa:ha_unreserve"
-_ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 RETRY_NS = 300_000
 """Time within which a request is served that finds its page right after reclaim (T10.17)."""
 
@@ -284,7 +284,7 @@ TRUTHS = (
         meaning="a direct reclaim is in vain if its request is served later than a retry takes",
         record="vmscan:mm_vmscan_direct_reclaim_* (recorded by default)",
         put=_with_timed_reclaims,
-        needs=("vmscan:mm_vmscan_direct_reclaim_end",),
+        needs=(tp.DIRECT_RECLAIM_END,),
     ),
     Truth(
         name="boosts",
@@ -298,7 +298,7 @@ TRUTHS = (
         decided=False,
         record="kpageflags and page_owner just before the first event (as root)",
         put=with_true_start,
-        needs=("kmem:mm_page_alloc_zone_locked",),
+        needs=(tp.PAGE_ALLOC_ZONE_LOCKED,),
     ),
 )
 """All that can be imposed."""
@@ -454,8 +454,8 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     if prepared.demand.isolated_pages or prepared.demand.captured:
         reference = Imposed(names=(NO_COMPACTION,), prepared=without_compaction(prepared))
         add(NO_COMPACTION, "a prediction without what compaction took: a reference", reference, ())
-    elif not _table_recorded(recording, _ISOLATIONS):
-        absent["compaction"] = f"no {_ISOLATIONS}; compaction:* events (record --events)"
+    elif not _table_recorded(recording, tp.ISOLATE_FREEPAGES):
+        absent["compaction"] = f"no {tp.ISOLATE_FREEPAGES}; compaction:* events (record --events)"
     known = tuple(truth for truth in TRUTHS if truth.name not in absent)
     for truth in known:
         changed = imposed(recording, prepared, (truth,))

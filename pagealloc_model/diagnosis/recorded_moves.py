@@ -26,6 +26,7 @@ from pagealloc_model.predicted.start.evidence import MIGRATABLE, StartCounts, fr
 from pagealloc_model.predicted.start.placement import TOO_OLD, buddy_table, wanted_buddies
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def recorded_moves(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarr
 
 def _with_fallbacks(steps: np.ndarray, trace: Trace) -> np.ndarray:
     """Mark removals by fallback; a partial claim's event repeats the removal before it (T4)."""
-    table = trace.tables.get("kmem:mm_page_alloc_extfrag")
+    table = trace.tables.get(tp.PAGE_ALLOC_EXTFRAG)
     rows = np.flatnonzero(trace.event == Event.EXTFRAG)
     if table is None or len(table["time_ns"]) != len(rows):
         return steps
@@ -169,8 +170,8 @@ def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.nda
     of such an order whose pages nothing took from the buddy before is a capture.
     """
     parts = []
-    for name in ("isolate_freepages", "fast_isolate_freepages"):
-        table = trace.tables.get(f"compaction:mm_compaction_{name}")
+    for name in (tp.ISOLATE_FREEPAGES, tp.FAST_ISOLATE_FREEPAGES):
+        table = trace.tables.get(name)
         if table is not None:
             zone = machine.zones_of_pages(table["start_pfn"].astype(np.int64))
             columns = {"row": table["row"], "pages": table["nr_taken"], "zone": zone}

@@ -20,6 +20,7 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.spinlocks import has_paravirtual_spinlocks
 from pagealloc_model.recording.proc.counts import KernelSymbols, read_kallsyms
+from pagealloc_model.recording.trace import tracepoints as tp
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
 
-ALLOC, FREE = "kmem:mm_page_alloc", "kmem:mm_page_free"
-BATCHED, EXTFRAG = "kmem:mm_page_free_batched", "kmem:mm_page_alloc_extfrag"
-LOCKED, DRAINED = "kmem:mm_page_alloc_zone_locked", "kmem:mm_page_pcpu_drain"
+_EVENTS = (
+    *(tp.PAGE_ALLOC, tp.PAGE_FREE, tp.PAGE_FREE_BATCHED, tp.PAGE_ALLOC_EXTFRAG),
+    *(tp.PAGE_ALLOC_ZONE_LOCKED, tp.PAGE_PCPU_DRAIN),
+)
 _FIRST_MARKER = np.uint64((1 << 64) - 4095)
 """Addresses from here on say whose the next ones are."""
 _USER_MARKER = np.uint64((1 << 64) - 512)
@@ -116,7 +118,7 @@ def call_stacks(recording: Recording) -> CallStacks:
     numbers: dict[tuple[str, bytes], int] = {}
     stacks: list[tuple[str, ...]] = []
     tables = {}
-    for event in (ALLOC, FREE, BATCHED, EXTFRAG, LOCKED, DRAINED):
+    for event in _EVENTS:
         table = trace.tables.get(event)
         if table is None or "callchain_start" not in table:
             continue
@@ -134,9 +136,9 @@ def call_stacks(recording: Recording) -> CallStacks:
                 stacks.append((task.replace(";", ":"), *reversed(names)))
             of_rows[row] = numbers[key]
         pages = np.ones(len(of_rows), np.int64)
-        if event != BATCHED:
-            order = table["fallback_order" if event == EXTFRAG else "order"].astype(np.int64)
-            pages <<= np.clip(order, 0, 30)
+        if event != tp.PAGE_FREE_BATCHED:
+            name = "fallback_order" if event == tp.PAGE_ALLOC_EXTFRAG else "order"
+            pages <<= np.clip(table[name].astype(np.int64), 0, 30)
         tables[event] = pd.DataFrame(
             {
                 "time_ns": table["time_ns"],
@@ -174,7 +176,6 @@ def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
     return same and -1.0 <= behind <= _SOON_S
 
 
-EVENT = "lock:contention_begin"
 CALLERS = 4
 _WAITING = ("_raw_spin_", "native_queued_", "queued_spin_", "__pv_queued_", "trace_contention")
 
@@ -185,7 +186,7 @@ def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
     Functions of the lock itself are left out, and what called the fourth one. [] where the
     recording has no such events, no call chains, or no symbols.
     """
-    table = recording.trace.tables.get(EVENT, {})
+    table = recording.trace.tables.get(tp.CONTENTION_BEGIN, {})
     if "callchain_start" not in table or (symbols := recording.kernel_symbols) is None:
         return []
     chains, name_of = recording.trace.callchains, _namer(symbols)
@@ -218,7 +219,7 @@ def recorded_spinlocks(recording: Recording) -> tuple[bool, str]:
     contention that shows on two CPUs is paravirtual (T8); what is then left open is assumed native.
     """
     trace, symbols = recording.trace, recording.kernel_symbols
-    table = trace.tables.get(EVENT, {})
+    table = trace.tables.get(tp.CONTENTION_BEGIN, {})
     if "callchain_start" in table and symbols is not None:
         spans = zip(table["callchain_start"].tolist(), table["callchain_len"].tolist(), strict=True)
         for start, length in spans:

@@ -16,10 +16,8 @@ import pandas as pd
 
 from pagealloc_model.allocator.sites import MEASURED, MOVING
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.spinlocks import BEGIN, END, SPIN, has_paravirtual_spinlocks
+from pagealloc_model.measured.spinlocks import SPIN, has_paravirtual_spinlocks
 from pagealloc_model.measured.stream import (
-    LOCKED_EVENT,
-    UNLOCKED_EVENT,
     Probe,
     Stream,
     begun_and_ended,
@@ -35,6 +33,7 @@ from pagealloc_model.measured.transactions import (
     transactions_at,
     zone_columns,
 )
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -76,9 +75,9 @@ def _zones_table(
 
 def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
     """Contended acquisitions of the zones' locks in a recording."""
-    begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
+    begins, ends = map(trace.tables.get, tp.CONTENTION)
     if begins is None or ends is None:
-        return _unknown(f"{BEGIN} and {END} were not recorded")
+        return _unknown(f"{' and '.join(tp.CONTENTION)} were not recorded")
     spin = np.flatnonzero(np.asarray(begins["flags"]) & SPIN)
     if not len(spin):
         return _unknown(
@@ -86,7 +85,7 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
             "by test-and-set and emits nothing (T8)"
         )
     # a contention ends with its CPU's next end at that address
-    begin, end, wait_ns = begun_and_ended(trace, BEGIN, END, ("lock_addr", "cpu"), spin)
+    begin, end, wait_ns = begun_and_ended(trace, *tp.CONTENTION, ("lock_addr", "cpu"), spin)
     following = _next_events(trace, ends, end)
     address = np.asarray(begins["lock_addr"])[begin]
     zone, votes = _zone_of_address(trace, zones, address, following)
@@ -200,7 +199,6 @@ def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
     return site
 
 
-RELEASE = "lock:contended_release"
 _HOLD = {"time_ns": "int64", "node": "int64", "zone": "str", "cpu": "int64", "site": "str"}
 
 
@@ -210,7 +208,7 @@ def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
     A lock is a zone's, and a hold is a site's, by what its CPU did just before it let go. `waiting`
     are the CPUs that had begun to wait for that lock and not ended, NA if waits were not recorded.
     """
-    table = trace.tables.get(RELEASE)
+    table = trace.tables.get(tp.CONTENDED_RELEASE)
     if table is None:
         return _empty(_HOLD | {"waiting": "Int64"})
     preceding = _next_events(trace, table, np.arange(len(table["time_ns"])), before=True)
@@ -222,7 +220,7 @@ def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
     releases = _zones_table(time_ns, zone[rows], np.asarray(table["cpu"])[rows], site, zones)
     # waits for each release's lock that had begun before it and not ended
     waiting = pd.array([pd.NA] * len(rows), "Int64")
-    begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
+    begins, ends = map(trace.tables.get, tp.CONTENTION)
     if begins is not None and ends is not None:
         spins = (np.asarray(begins["flags"]) & SPIN) != 0
         for lock in np.unique(address):
@@ -257,7 +255,7 @@ def announced_contention(times: pd.DataFrame, inferred: Contention) -> Contentio
     parts = [part for part in (waits, others) if len(part)] or [waits]
     note = (
         f"{len(waits)} of {len(times)} acquisitions of zone->lock by refills, drains and "
-        f"direct frees waited, as {LOCKED_EVENT} says"
+        f"direct frees waited, as {tp.ZONE_LOCKED} says"
     )
     return Contention(
         known=True,
@@ -279,7 +277,7 @@ def announced_holds(
     stream = stream.take(~partial_claim_duplicates(stream))
     begin = stream.rows_of(Probe.LOCKED)
     holds = len(begin)
-    table = trace.tables[LOCKED_EVENT]
+    table = trace.tables[tp.ZONE_LOCKED]
     number = stream.value[begin]
     # the release of each hold; -1: none
     marks = stream.rows_of(Probe.LOCKED, Probe.UNLOCKED)
@@ -377,7 +375,7 @@ def announced_holds(
     ]
     if open_ended := int(unknown.sum()):
         notes.append(
-            f"{count_of(open_ended, 'hold has', 'holds have')} no recorded {UNLOCKED_EVENT}: "
+            f"{count_of(open_ended, 'hold has', 'holds have')} no recorded {tp.ZONE_LOCK_UNLOCK}: "
             "what was moved is unknown"
         )
     direct = np.flatnonzero(removal & (owner == _OUTSIDE))

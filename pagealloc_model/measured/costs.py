@@ -12,6 +12,7 @@ from pagealloc_model.measured.stream import Stream, allocator_stream, begun_and_
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
 from pagealloc_model.recording.lock_profile import LockProfile
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 
@@ -195,11 +196,11 @@ def recorded_elastic_costs(trace: Trace, start: Snapshot | None = None) -> dict[
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:
     """Median time of a recorded direct reclaim per page that it freed, ns; None without any."""
-    pairs = begun_and_ended(trace, *_RECLAIM)
+    pairs = begun_and_ended(trace, *tp.DIRECT_RECLAIM)
     if pairs is None:
         return None
     _, after, lasted = pairs
-    freed = np.asarray(trace.tables[_RECLAIM[1]]["nr_reclaimed"], np.int64)[after]
+    freed = np.asarray(trace.tables[tp.DIRECT_RECLAIM_END]["nr_reclaimed"], np.int64)[after]
     return _median_per_page(lasted, freed)
 
 
@@ -215,18 +216,18 @@ def _compaction(trace: Trace) -> dict[str, int | None]:
     these pages. `compaction_contended_per_mille` is the rate at which asynchronous runs met others
     at a lock: of the blocks that they isolated pages of, those after which a run gave way.
     """
-    pairs = begun_and_ended(trace, *_COMPACTION)
+    pairs = begun_and_ended(trace, *tp.COMPACTION)
     if pairs is None:
         return {}
     costs: dict[str, int | None] = {}
-    begins, ends = (trace.tables[name] for name in _COMPACTION)
+    begins, ends = (trace.tables[name] for name in tp.COMPACTION)
     before, after, lasted = pairs
-    if (moves := trace.tables.get(_MOVES)) is not None:
+    if (moves := trace.tables.get(tp.MIGRATEPAGES)) is not None:
         run = _run_of_rows(begins, before, lasted, moves)
         moved = np.zeros(len(before), np.int64)
         np.add.at(moved, run[run >= 0], np.asarray(moves["nr_migrated"], np.int64)[run >= 0])
         costs["compact_migrate_ns"] = _median_per_page(lasted, moved)
-    isolated = trace.tables.get("compaction:mm_compaction_isolate_migratepages")
+    isolated = trace.tables.get(tp.ISOLATE_MIGRATEPAGES)
     if isolated is not None:
         asynchronous = begins["sync"][before] == 0
         run = _run_of_rows(begins, before[asynchronous], lasted[asynchronous], isolated)
@@ -289,9 +290,6 @@ _BLOCK_PAGES = 512
 """Of a huge page's block; where blocks are larger, some count twice."""
 _CONTENDED = 7
 """Status of a run that gave way."""
-_RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
-_MOVES = "compaction:mm_compaction_migratepages"
-_COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 
 
 def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
@@ -301,8 +299,8 @@ def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
     that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to it.
     """
     runs, shrunk, wakes = (
-        trace.tables.get(f"vmscan:mm_vmscan_{name}")
-        for name in ("kswapd_wake", "lru_shrink_inactive", "wakeup_kswapd")
+        trace.tables.get(name)
+        for name in (tp.KSWAPD_WAKE, tp.LRU_SHRINK_INACTIVE, tp.WAKEUP_KSWAPD)
     )
     costs = {}
     if runs is None:

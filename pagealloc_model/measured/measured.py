@@ -23,9 +23,6 @@ from pagealloc_model.measured.contention import (
 from pagealloc_model.measured.folios import counted_folios, recorded_falls, recorded_folios
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (
-    LOCKED_EVENT,
-    REFILL_EVENT,
-    UNLOCKED_EVENT,
     allocator_stream,
 )
 from pagealloc_model.measured.transactions import (
@@ -40,13 +37,12 @@ from pagealloc_model.recording.machine import NUMBERED_EVERYWHERE
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.sampling import refuse_sampled
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.zone_map import ZoneMap
 
 FALLBACK_KINDS = ("claim_block", "claim", "steal")
-DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
-COMPACTION = "compaction:mm_compaction_begin"
 
 
 def _fallbacks_table(
@@ -54,7 +50,7 @@ def _fallbacks_table(
 ) -> pd.DataFrame:
     """Fallback operations by requested and found type and order (T6)."""
     names = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
-    table = trace.tables.get("kmem:mm_page_alloc_extfrag", {})
+    table = trace.tables.get(tp.PAGE_ALLOC_EXTFRAG, {})
     none = np.zeros(0, np.int64)
     columns = {name: np.asarray(table.get(name, none), np.int64) for name in names}
     owned = np.asarray(table.get("change_ownership", none)) != 0
@@ -72,7 +68,7 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
     `stalled` counts calls during which their task entered direct reclaim.
     """
     keys = ["class", "order", "asked", "failed", "stalled"]
-    stalled = _stalled(trace, DIRECT_RECLAIM)
+    stalled = _stalled(trace, tp.DIRECT_RECLAIM_BEGIN)
     pieces = [pd.DataFrame(np.zeros((0, len(keys)), np.int64), columns=keys)]
     for part in parts(len(trace)):
         allocs = np.flatnonzero(trace.event[part] == Event.ALLOC) + part.start
@@ -101,7 +97,7 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
     counted["reason"] = ""
     if not reclaim_recorded:
         counted["stalled"] = pd.array([pd.NA] * len(counted), "Int64")
-        counted["reason"] = f"stalled: {DIRECT_RECLAIM} was not recorded"
+        counted["reason"] = f"stalled: {tp.DIRECT_RECLAIM_BEGIN} was not recorded"
     columns = ["class", "order", "asked", "succeeded", "failed", "stalled", "reason"]
     return counted[columns].astype({"order": "int64", "reason": "str"})
 
@@ -387,7 +383,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
 
     contention = measured_contention(trace, zones)
     unseen, holds = ("empty_refill", "direct_free"), NO_TIMES
-    if {LOCKED_EVENT, UNLOCKED_EVENT} <= trace.tables.keys():
+    if {tp.ZONE_LOCKED, tp.ZONE_LOCK_UNLOCK} <= trace.tables.keys():
         boundaries, unseen = "lock tracepoints", ()
         stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
         transactions, holds, notes = announced_holds(trace, stream, zones)
@@ -414,9 +410,9 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
             "drops the lock inside a drain is taken from its rules"
         )
-        if REFILL_EVENT in trace.tables:
+        if tp.PAGE_PCPU_REFILL in trace.tables:
             boundaries = "refill events"
-            note += f"; what refills took is {REFILL_EVENT}'s word, not inferred"
+            note += f"; what refills took is {tp.PAGE_PCPU_REFILL}'s word, not inferred"
         transactions = inferred_transactions(stream, zones, trace.comms, run_rules)
         notes = (note,)
     order = pd.array(transactions.order, "Int64")
@@ -434,18 +430,19 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             "migratetype": named(transactions.migratetype, migratetypes),
         }
     )
+    stalls = (tp.DIRECT_RECLAIM_BEGIN, tp.COMPACTION_BEGIN)
     return Measured(
         **snapshot_tables(recording.dated_snapshots),
         fallbacks=_fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
         outcomes=outcomes_table(
-            trace, pmd_order=pageblock_order, reclaim_recorded=recorded(DIRECT_RECLAIM)
+            trace, pmd_order=pageblock_order, reclaim_recorded=recorded(tp.DIRECT_RECLAIM_BEGIN)
         ),
         folios=recorded_folios(
             trace,
-            np.union1d(_stalled(trace, DIRECT_RECLAIM), _stalled(trace, COMPACTION)),
-            known=recorded(DIRECT_RECLAIM) or recorded(COMPACTION),
+            np.union1d(*(_stalled(trace, name) for name in stalls)),
+            known=any(map(recorded, stalls)),
         ),
         folio_falls=recorded_falls(trace),
         folio_counters=counted_folios(recording.dated_snapshots),

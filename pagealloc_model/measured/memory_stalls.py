@@ -8,27 +8,17 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured.stream import DAEMONS, KCOMPACTD, KSWAPD, SHRUNK, begun_and_ended
+from pagealloc_model.measured.stream import DAEMONS, KCOMPACTD, KSWAPD, begun_and_ended
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 
 CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
-SPANS = {
-    RECLAIM: ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"),
-    COMPACTION: ("compaction:mm_compaction_begin", "compaction:mm_compaction_end"),
-}
+SPANS = {RECLAIM: tp.DIRECT_RECLAIM, COMPACTION: tp.COMPACTION}
 _WORK = {
-    KSWAPD: (
-        ("vmscan:mm_vmscan_balance_pgdat_begin", "vmscan:mm_vmscan_balance_pgdat_end"),
-        ("pa:kswapd_begin", "pa:kswapd_end"),
-        ("vmscan:mm_vmscan_kswapd_wake", "vmscan:mm_vmscan_kswapd_sleep"),
-    ),
-    KCOMPACTD: (
-        ("compaction:mm_compaction_kcompactd_wake", "compaction:mm_compaction_kcompactd_sleep"),
-    ),
+    KSWAPD: (tp.BALANCE_PGDAT, ("pa:kswapd_begin", "pa:kswapd_end"), tp.KSWAPD),
+    KCOMPACTD: (tp.KCOMPACTD,),
 }
-"""Events around what counts as memory stall of a daemon, the first recorded pair of each (S10.11);
-kswapd's sleep comes after its naps."""
-SWITCH = "sched:sched_switch"
+"""Events around a daemon's work that is memory stall, the first recorded pair of each (S10.11)."""
 _WHO = ("pid", "cpu", "time_ns")
 _KEY_BITS = 63
 
@@ -73,7 +63,7 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     rows = pd.concat(parts).astype(dict.fromkeys((*_WHO, "is_end"), np.int64) | {"cause": object})
     rows = rows.sort_values(["cause", "pid", "time_ns", "is_end"], ignore_index=True)
     until = rows.groupby(["cause", "pid"])["time_ns"].shift(-1, fill_value=last)
-    shrunk = trace.tables.get(SHRUNK) if chosen[KSWAPD] == _WORK[KSWAPD][-1] else None
+    shrunk = trace.tables.get(tp.LRU_SHRINK_INACTIVE) if chosen[KSWAPD] == tp.KSWAPD else None
     # kswapd naps before it sleeps or wakes again: it works until its last cluster
     for pid in rows["pid"][rows["cause"] == KSWAPD].unique() if shrunk is not None else ():
         own = rows["pid"] == pid
@@ -144,7 +134,7 @@ class Running:
     @staticmethod
     def of(trace: Trace) -> Running | None:
         """Who ran in a recording; None without these events, or without their fields."""
-        table = trace.tables.get(SWITCH, {})
+        table = trace.tables.get(tp.SCHED_SWITCH, {})
         if "next_pid" not in table or not len(table["time_ns"]):
             return None
         order = np.lexsort((table["time_ns"], table["cpu"]))

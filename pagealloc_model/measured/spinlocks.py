@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagealloc_model.recording.trace import tracepoints as tp
+
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
 
-BEGIN, END = "lock:contention_begin", "lock:contention_end"
 SPIN = 1
 """Bit of `flags` that spinlocks set."""
 
@@ -19,6 +20,6 @@ def has_paravirtual_spinlocks(trace: Trace) -> bool:
 
     Native ones show from the second waiter on, so larger machines leave this open: False.
     """
-    begins = trace.tables.get(BEGIN)
+    begins = trace.tables.get(tp.CONTENTION_BEGIN)
     cpus = trace.nr_cpus or int(trace.cpu.max(initial=0)) + 1
     return begins is not None and cpus <= 2 and bool((np.asarray(begins["flags"]) & SPIN).any())

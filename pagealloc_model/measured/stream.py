@@ -8,11 +8,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 
 DAEMONS = KSWAPD, KCOMPACTD = "kswapd", "kcompactd"
-SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
-"""The event at the end of each cluster of reclaim (T7)."""
 
 
 class Probe(IntEnum):
@@ -36,14 +35,11 @@ PROBE_EVENTS = {
     "pa:free_one": Probe.FREE_ONE,
     "pa:drain_zone": Probe.DRAIN_ZONE,
 }
-REFILL_EVENT = "kmem:mm_page_pcpu_refill"
-LOCKED_EVENT = "kmem:mm_zone_locked"
-UNLOCKED_EVENT = "kmem:mm_zone_lock_unlock"
 _TRACEPOINTS = {
-    REFILL_EVENT: Probe.REFILLED,
-    "kmem:mm_zone_lock_contended": Probe.CONTENDED,
-    LOCKED_EVENT: Probe.LOCKED,
-    UNLOCKED_EVENT: Probe.UNLOCKED,
+    tp.PAGE_PCPU_REFILL: Probe.REFILLED,
+    tp.ZONE_LOCK_CONTENDED: Probe.CONTENDED,
+    tp.ZONE_LOCKED: Probe.LOCKED,
+    tp.ZONE_LOCK_UNLOCK: Probe.UNLOCKED,
 }
 _NUMBERED = (Probe.CONTENDED, Probe.LOCKED, Probe.UNLOCKED)
 

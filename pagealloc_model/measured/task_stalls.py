@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.measured.memory_stalls import COMPACTION, RECLAIM, SPANS, recorded_stalls
+from pagealloc_model.measured.memory_stalls import COMPACTION, RECLAIM, recorded_stalls
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
-
-COMPACTS = "compaction:mm_compaction_try_to_compact_pages"
-"""The event that says for which order a task compacts; reclaim's own beginning has the order."""
 
 
 def stalls_by_task(trace: Trace) -> pd.DataFrame:
@@ -36,7 +34,7 @@ def stalls_by_task(trace: Trace) -> pd.DataFrame:
 def _orders(trace: Trace, stalls: pd.DataFrame) -> pd.Series:
     """Order that each stall is for, by the task's last event that names one."""
     orders = pd.Series(pd.NA, index=stalls.index, dtype="Int64")
-    sources = {RECLAIM: SPANS[RECLAIM][0], COMPACTION: COMPACTS}
+    sources = {RECLAIM: tp.DIRECT_RECLAIM_BEGIN, COMPACTION: tp.TRY_TO_COMPACT_PAGES}
     for cause, name in sources.items():
         events = trace.tables.get(name)
         if events is None or "order" not in events:

@@ -47,6 +47,7 @@ from pagealloc_model.recording.recorded_machine import (
     missing_topology,
     start_snapshots,
 )
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
@@ -500,7 +501,7 @@ def _compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
     ]
     counts = [count for count in samples if count is not None]
     moved = counts[-1] - counts[0] if counts else 0
-    shown = "compaction:mm_compaction_migratepages" in recording.trace.tables
+    shown = tp.MIGRATEPAGES in recording.trace.tables
     if moved and not demand.isolated_pages and not shown:
         yield (
             f"{count_of(moved, 'page was', 'pages were')} migrated (pgmigrate_success in vmstat) "

@@ -27,10 +27,10 @@ from pagealloc_model.numbers.values import (
     was_recorded,
 )
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.predicted.demand.elastic import ADD
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.recording.trace import tracepoints as tp
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -124,7 +124,7 @@ def predicted_numbers(recording: Recording, predicted: Replay) -> dict[str, floa
     states = States.of_replay(predicted)
     order = predicted.machine.counted_order
     numbers = _whole_numbers(predicted, states, order, window, instants)
-    if ADD not in recording.trace.tables:
+    if tp.FILEMAP_ADD not in recording.trace.tables:
         numbers |= dict.fromkeys(BY_USES, float("nan"))
     return numbers
 

@@ -18,6 +18,7 @@ from pagealloc_model.policy.policy import (
 )
 from pagealloc_model.predicted.carrier import Engine
 from pagealloc_model.predicted.elastic_values import ElasticValues, elastic_values
+from pagealloc_model.recording.trace import tracepoints as tp
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -149,7 +150,7 @@ def mode_and_why(
         first, last = counts[0], counts[-1]
         pages = sum((last.get(name) or 0) - (first.get(name) or 0) for name in RECLAIMED)
     else:
-        shrinks = recording.trace.tables.get("vmscan:mm_vmscan_lru_shrink_inactive", {})
+        shrinks = recording.trace.tables.get(tp.LRU_SHRINK_INACTIVE, {})
         pages = int(np.sum(shrinks.get("nr_reclaimed", 0)))
     if pages:
         return "elastic", f"the recorded kernel reclaimed {pages:,} pages"

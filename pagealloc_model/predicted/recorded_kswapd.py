@@ -11,12 +11,11 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State
-from pagealloc_model.measured.stream import SHRUNK
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 
 PAGES_OF_A_PACE = 1024
 """Pages freed that one pace is taken from: 32 clusters of reclaim."""
-RUNS = "vmscan:mm_vmscan_kswapd_wake"
 
 
 Held = tuple[np.ndarray, np.ndarray]
@@ -59,7 +58,7 @@ def recorded_kswapd(trace: Trace) -> RecordedKswapd | None:
     is of a node's clusters in a row that freed `PAGES_OF_A_PACE` pages, and holds until the next
     one's begin: also while the recorded kswapd slept. None if they freed nothing.
     """
-    runs, shrunk = trace.tables.get(RUNS), trace.tables.get(SHRUNK)
+    runs, shrunk = trace.tables.get(tp.KSWAPD_WAKE), trace.tables.get(tp.LRU_SHRINK_INACTIVE)
     if runs is None or shrunk is None:
         return None
     free_ns, cpus = {}, {}

@@ -22,9 +22,9 @@ from pagealloc_model.base.files import text_of
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT, HOLDS, LETS_GO, LOCK, UNLOCK
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, format_read_times
 from pagealloc_model.recording.record.host import KEPT_CONFIG
-from pagealloc_model.recording.record.perf import usual_events
 from pagealloc_model.recording.record.probes import GROUP, PROBES
 from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE, KNOWN_FILES, Snapshot
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.trace.perf_arguments import SCOPES
@@ -48,9 +48,7 @@ REMOVED = (
 
 ZONE_NAMES = frozenset(("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"))
 """Texts in events that stay: they say which zone an event is of, and are the same everywhere."""
-KEPT_EVENTS = frozenset(
-    (*EVENT_NAMES, *usual_events(), *(f"{GROUP}:{probe.event}" for probe in PROBES))
-)
+KEPT_EVENTS = frozenset((*EVENT_NAMES, *tp.USUAL, *(f"{GROUP}:{probe.event}" for probe in PROBES)))
 """Events of which all fields in `_KEPT_FIELDS` stay."""
 _KEPT_FIELDS = frozenset(
     (

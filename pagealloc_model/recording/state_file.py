@@ -25,6 +25,7 @@ from pagealloc_model.base.files import json_of, opened, unreadable, written_whol
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 from pagealloc_model.recording.page_frames import END_OF_MEMORY, LARGEST_ORDER
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
+from pagealloc_model.recording.trace import tracepoints as tp
 
 STATE_VERSION = 1
 STATE_SUFFIX = ".state"
@@ -38,14 +39,12 @@ _TODO = "read the state again, or delete the file to go on without it"
 
 ON_FREE_LIST, ON_PCP_LIST, ON_LRU_LIST = range(3)
 """Kinds of lists."""
-COUNTED_EVENTS = (
-    "mm_page_alloc",
-    "mm_page_free",
-    "mm_page_free_batched",
-    "mm_page_pcpu_drain",
-    "mm_page_alloc_zone_locked",
-    "mm_page_alloc_extfrag",
-    "workqueue_execute_start",
+COUNTED_EVENTS = tuple(
+    name.partition(":")[2]
+    for name in (
+        *(tp.PAGE_ALLOC, tp.PAGE_FREE, tp.PAGE_FREE_BATCHED, tp.PAGE_PCPU_DRAIN),
+        *(tp.PAGE_ALLOC_ZONE_LOCKED, tp.PAGE_ALLOC_EXTFRAG, tp.WORKQUEUE_EXECUTE_START),
+    )
 )
 """Tracepoints whose events are counted, to find the state's place among them."""
 

@@ -19,14 +19,13 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.measured.call_stacks import (
-    ALLOC,
-    FREE,
     CallStacks,
     call_stacks,
     is_of_this_boot,
     kernel_part,
     recorded_spinlocks,
 )
+from pagealloc_model.recording.trace import tracepoints as tp
 from tests.small_recordings import shipped_recording
 
 _EVENTS = ("mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain")
@@ -101,11 +100,11 @@ def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> 
     for address, _, name, *_ in map(str.split, Path("/proc/kallsyms").read_text().splitlines()):
         places.setdefault(name, set()).add(address)
     orders = trace.order[trace.event == 0].astype(np.int64)
-    by_stack = stacks.by_stack(ALLOC)
+    by_stack = stacks.by_stack(tp.PAGE_ALLOC)
     assert by_stack["events"].sum() == len(orders)
     assert by_stack["pages"].sum() == (1 << orders).sum()
     assert by_stack["pages"].is_monotonic_decreasing
-    for event in (ALLOC, FREE):
+    for event in (tp.PAGE_ALLOC, tp.PAGE_FREE):
         table = stacks.tables[event]
         assert len(table) == len(scripts[event]) > 100
         ours = [
@@ -143,7 +142,7 @@ def some_stacks() -> CallStacks:
     table = pd.DataFrame({"time_ns": [10, 20, 30], "cpu": [0, 1, 0], "stack": [0, 1, 0]})
     return CallStacks(
         stacks=(("make", "do_fault", "alloc"), ("cc1", "exit_mmap", "free")),
-        tables={ALLOC: table.assign(pages=[1, 8, 2])},
+        tables={tp.PAGE_ALLOC: table.assign(pages=[1, 8, 2])},
         named_by="",
     )
 
@@ -169,8 +168,8 @@ def test_without_call_chains_one_line_says_what_to_do(capsys: pytest.CaptureFixt
 def test_a_shipped_recording_has_call_chains_with_names() -> None:
     stacks = call_stacks(shipped_recording("build_stacks"))
     assert stacks.named_by == "the recording's kallsyms"
-    assert {FREE, ALLOC} <= {*stacks.tables}
-    for event in (ALLOC, FREE):
+    assert {tp.PAGE_FREE, tp.PAGE_ALLOC} <= {*stacks.tables}
+    for event in (tp.PAGE_ALLOC, tp.PAGE_FREE):
         table = stacks.by_stack(event)
         assert table["events"].sum() > 6000
         assert not table["stack"].str.contains("0x").any()

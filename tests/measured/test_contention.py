@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from pagealloc_model.measured.contention import measured_contention
-from pagealloc_model.measured.spinlocks import BEGIN, END
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
@@ -58,7 +58,7 @@ def trace_of(steps: list[Step], waits: list[Wait], flags: int = 1, nr_cpus: int 
         columns[name] = np.array([row[place] for row in rows])
     return Trace(
         **columns | {"pid": columns["cpu"]},
-        tables={BEGIN: begins, END: table(True)},
+        tables={tp.CONTENTION_BEGIN: begins, tp.CONTENTION_END: table(True)},
         callchains=np.array(chains, np.uint64).ravel(),
         nr_cpus=nr_cpus,
     )

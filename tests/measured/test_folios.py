@@ -18,6 +18,7 @@ from pagealloc_model.measured.folios import (
     recorded_folios,
 )
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 
 HIGHUSER_MOVABLE = 0x100CCA
@@ -125,5 +126,5 @@ def test_the_kernels_counters_give_shares_by_order(tmp_path: Path) -> None:
 def test_compaction_is_work_as_reclaim_is() -> None:
     trace = trace_of((1, FOLIO, 4, True), (1, FOLIO, 4, True))
     begins = {"time_ns": np.zeros(1, np.int64), "pid": np.ones(1, np.int32)}
-    trace.tables[tables.COMPACTION] = begins
-    assert tables._stalled(trace, tables.COMPACTION).tolist() == [1]
+    trace.tables[tp.COMPACTION_BEGIN] = begins
+    assert tables._stalled(trace, tp.COMPACTION_BEGIN).tolist() == [1]

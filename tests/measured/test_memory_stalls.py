@@ -10,11 +10,11 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.memory_stalls import (
-    SWITCH,
     Running,
     recorded_daemon_work,
     recorded_stalls,
 )
+from pagealloc_model.recording.trace import tracepoints as tp
 from tests.small_recordings import shipped_recording
 
 UNDER_PRESSURE = "highatomic_gate3"
@@ -39,7 +39,7 @@ def who_ran() -> Running:
     columns = np.array(SWITCHES, np.int64).T
     names = ("time_ns", "cpu", "prev_pid", "prev_state", "next_pid")
     table = dict(zip(names, columns, strict=True))
-    running = Running.of(SimpleNamespace(tables={SWITCH: table}))
+    running = Running.of(SimpleNamespace(tables={tp.SCHED_SWITCH: table}))
     assert running is not None
     return running
 

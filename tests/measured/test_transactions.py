@@ -9,7 +9,7 @@ import pytest
 
 from pagealloc_model.allocator.sites import CAUSES, MEASURED
 from pagealloc_model.base import arrays
-from pagealloc_model.measured.measured import DIRECT_RECLAIM, outcomes_table
+from pagealloc_model.measured.measured import outcomes_table
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import (
     RunRules,
@@ -18,6 +18,7 @@ from pagealloc_model.measured.transactions import (
     probed_transactions,
 )
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.event_text import EventText
@@ -226,7 +227,9 @@ def random_trace(seed: int) -> Trace:
     columns["gfp"] = random.choice([0x400, 0x408, 0x20, 0], ROWS)
     typed = {name: columns[name].astype(kind) for name, kind in COLUMN_TYPES.items()}
     bits = {"__GFP_DIRECT_RECLAIM": 0x400, "__GFP_MOVABLE": 0x8, "__GFP_HIGH": 0x20}
-    return Trace(**typed, gfp_bits=bits, tables={DIRECT_RECLAIM: BEGINS}, comms={2: "kworker/0:1"})
+    return Trace(
+        **typed, gfp_bits=bits, tables={tp.DIRECT_RECLAIM_BEGIN: BEGINS}, comms={2: "kworker/0:1"}
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -246,5 +249,5 @@ def test_outcomes_of_parts_together_are_those_of_the_whole(
 def test_reclaim_without_any_allocation_stalled_nothing() -> None:
     columns = {name: np.zeros(0, kind) for name, kind in COLUMN_TYPES.items()}
     begins = {"pid": np.ones(1, np.int32), "time_ns": np.zeros(1, np.int64)}
-    trace = Trace(**columns, tables={DIRECT_RECLAIM: begins})
+    trace = Trace(**columns, tables={tp.DIRECT_RECLAIM_BEGIN: begins})
     assert outcomes_table(trace, pmd_order=9, reclaim_recorded=True).empty

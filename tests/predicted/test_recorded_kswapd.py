@@ -9,12 +9,8 @@ from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.predicted import recorded_kswapd as module
-from pagealloc_model.predicted.recorded_kswapd import (
-    RUNS,
-    SHRUNK,
-    RecordedKswapd,
-    recorded_kswapd,
-)
+from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd, recorded_kswapd
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 from tests.predicted.test_replay_elastic import replayed, replayed_anew
 
@@ -26,7 +22,7 @@ def table(**columns: list[int]) -> dict[str, np.ndarray]:
 def trace_with(stock: pm.Recording, *, clusters: dict[str, np.ndarray]) -> Trace:
     """Runs of one node begin at 100 and 1000, one of another at 500."""
     runs = table(time_ns=[100, 1000, 500], pid=[7, 7, 8], nid=[0, 0, 1])
-    return replace(stock.trace, tables={RUNS: runs, SHRUNK: clusters})
+    return replace(stock.trace, tables={tp.KSWAPD_WAKE: runs, tp.LRU_SHRINK_INACTIVE: clusters})
 
 
 def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: MonkeyPatch) -> None:

@@ -29,34 +29,26 @@ from pagealloc_model.base.arrays import NewArray, filled, in_memory, parts
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations, new_events
 from pagealloc_model.predicted.demand.reclaim import next_requests
 from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
 
 
-_TRIES = "compaction:mm_compaction_try_to_compact_pages"
-_BEGIN = "compaction:mm_compaction_begin"
-_SCANNED = "compaction:mm_compaction_isolate_migratepages"
-_MIGRATED = "compaction:mm_compaction_migratepages"
-_TAKEN = "compaction:mm_compaction_isolate_freepages"
-_TAKEN_FAST = "compaction:mm_compaction_fast_isolate_freepages"
-_TURN = "compaction:mm_compaction_finished"
-_END = "compaction:mm_compaction_end"
-_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
 _FIELDS: dict[str, tuple[str, ...]] = {
-    _TRIES: ("order",),
-    _BEGIN: ("zone_start",),
-    _SCANNED: ("start_pfn", "end_pfn", "nr_taken"),
-    _MIGRATED: ("nr_migrated",),
-    _TAKEN: ("start_pfn", "nr_taken"),
-    _TAKEN_FAST: ("start_pfn", "nr_taken"),
-    _TURN: ("ret", "order"),
-    _END: ("status",),
-    _RECLAIM: ("order",),
+    tp.TRY_TO_COMPACT_PAGES: ("order",),
+    tp.COMPACTION_BEGIN: ("zone_start",),
+    tp.ISOLATE_MIGRATEPAGES: ("start_pfn", "end_pfn", "nr_taken"),
+    tp.MIGRATEPAGES: ("nr_migrated",),
+    tp.ISOLATE_FREEPAGES: ("start_pfn", "nr_taken"),
+    tp.FAST_ISOLATE_FREEPAGES: ("start_pfn", "nr_taken"),
+    tp.COMPACTION_FINISHED: ("ret", "order"),
+    tp.COMPACTION_END: ("status",),
+    tp.DIRECT_RECLAIM_BEGIN: ("order",),
 }
 """Fields that are read of each event; of one instant, events are taken in this order."""
-
+_AROUND_RUNS = (tp.TRY_TO_COMPACT_PAGES, *tp.COMPACTION, tp.DIRECT_RECLAIM_BEGIN)
 CONTENDED, SUCCESS = 7, 8
 """Ends of a run, as the events of all three trees number it."""
 _LATEST = np.iinfo(np.int64).max
@@ -142,20 +134,20 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
         task, value = tasks[pid], values[0]
         in_demand = first_ns <= time_ns <= last_ns
         can_drain = task.zone >= 0 and 0 <= cpu < machine.nr_cpus
-        if kind in (_TRIES, _BEGIN, _END, _RECLAIM) and task.open_end is not None:
+        if kind in _AROUND_RUNS and task.open_end is not None:
             task.open_end[4], task.open_end = time_ns, None
-        if kind == _TRIES:
+        if kind == tp.TRY_TO_COMPACT_PAGES:
             task.tried, task.result = value, SUCCESS
-        elif kind == _BEGIN:
+        elif kind == tp.COMPACTION_BEGIN:
             zone = zone_of_page(machine, value)
             known = {"scan": task.scan, "tried": task.tried, "result": task.result}
             tasks[pid] = _Compactor(zone=zone, **known)
-        elif kind in (_TAKEN, _TAKEN_FAST) and None not in values:
+        elif kind in (tp.ISOLATE_FREEPAGES, tp.FAST_ISOLATE_FREEPAGES) and None not in values:
             task.balance += values[1]
             zone = zone_of_page(machine, value)
             if values[1] and zone >= 0 and in_demand:
                 taken.append((time_ns, zone, values[1], cpu))
-        elif kind == _SCANNED:
+        elif kind == tp.ISOLATE_MIGRATEPAGES:
             _, end, pages = values
             if None not in values and pages:
                 task.scan = (time_ns, value, end)
@@ -167,7 +159,7 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
                     start = (end - 1) >> block_order << block_order
                     task.block = max(start, machine.zones[task.zone].start_pfn)
                 task.turn, task.has_moved = (time_ns, cpu), False
-        elif kind == _MIGRATED:
+        elif kind == tp.MIGRATEPAGES:
             missing = value - task.balance
             task.balance = max(-missing, 0)
             if missing > 0 and task.zone >= 0 and in_demand:
@@ -178,7 +170,7 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
                 task.scan = None
             if can_drain:
                 task.turn, task.has_moved = (time_ns, cpu), True
-        elif kind == _TURN:
+        elif kind == tp.COMPACTION_FINISHED:
             task.result = task.result if value is None else value
             if can_drain and values[1] is not None:
                 task.order = values[1]
@@ -189,7 +181,7 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
                     task.block = -1
                 task.turn, task.has_moved = None, False
         elif (
-            kind == _END
+            kind == tp.COMPACTION_END
             and value in (CONTENDED, SUCCESS)
             and task.tried is not None
             and task.zone >= 0

@@ -62,6 +62,7 @@ from pagealloc_model.predicted.demand.rows import (
 )
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Losses, Trace
 
 
@@ -352,16 +353,11 @@ def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
     return count
 
 
-TICK_EVENT = "workqueue:workqueue_execute_start"
-TICK_FILTER = "function == vmstat_update"
-"""As `pagealloc record` spells perf's filter in meta.json."""
-
-
 def recorded_ticks(trace: Trace, meta: Mapping[str, object], machine: Machine) -> np.ndarray | None:
     """TICK events in time order; None if the recording has none."""
-    table = trace.tables.get(TICK_EVENT)
+    table = trace.tables.get(tp.WORKQUEUE_EXECUTE_START)
     words = meta.get("perf")
-    if table is None or not isinstance(words, list) or TICK_FILTER not in words:
+    if table is None or not isinstance(words, list) or tp.TICK_FILTER not in words:
         return None
     time_ns, cpu = np.asarray(table["time_ns"]), np.asarray(table["cpu"])
     known = cpu < machine.nr_cpus

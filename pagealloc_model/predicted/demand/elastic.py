@@ -22,6 +22,7 @@ from pagealloc_model.measured.folios import GFP_RECLAIMABLE, page_classes
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.predicted.demand.event_order import joined, new_events
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
@@ -292,9 +293,6 @@ def _slabs_freed_by_rcu(
         yield slabs[by_rcu & (freed_ns - reclaimed_ns[last] <= RCU_NS)]
 
 
-ADD = "filemap:mm_filemap_add_to_page_cache"
-DELETE = "filemap:mm_filemap_delete_from_page_cache"
-READ = "filemap:mm_filemap_get_pages"
 READ_BITS = (
     at.GFP_DIRECT_RECLAIM
     | at.GFP_KSWAPD_RECLAIM
@@ -331,7 +329,7 @@ def file_uses(
     """
     if not _is_recorded(trace):
         return None
-    tables = [trace.tables[name] for name in (ADD, DELETE, READ) if name in trace.tables]
+    tables = [trace.tables[name] for name in tp.FILEMAP if name in trace.tables]
     names = [
         np.stack([np.asarray(table[name], np.int64) for name in ("s_dev", "i_ino")], axis=1)
         for table in tables
@@ -358,7 +356,7 @@ def file_uses(
     root = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
     alias[number] = number[root]
     is_file[number] = True
-    reads = trace.tables.get(READ)
+    reads = trace.tables.get(tp.FILEMAP_GET_PAGES)
     uses, unplaced = np.zeros(0, at.EVENT), 0
     if reads is not None and len(reads["row"]):
         first = pages[id(reads)]
@@ -380,7 +378,7 @@ def file_uses(
 
 def _is_recorded(trace: Trace) -> bool:
     """True if a page was seen to enter the page cache, with its file and place in it."""
-    adds = trace.tables.get(ADD)
+    adds = trace.tables.get(tp.FILEMAP_ADD)
     # perf's text has other words for these
     fields = {"pfn", "index", "i_ino", "s_dev"}
     return adds is not None and len(adds["row"]) > 0 and set(adds) >= fields
@@ -394,7 +392,7 @@ def _entries(
     Returns:
         File and index as one number, row in the trace, and object of each.
     """
-    adds, deletes = trace.tables[ADD], trace.tables.get(DELETE)
+    adds, deletes = trace.tables[tp.FILEMAP_ADD], trace.tables.get(tp.FILEMAP_DELETE)
     made = np.flatnonzero(objects["kind"] == resolved.RECORDED)
     allocated = _key(objects["pfn"][made], alloc_rows)
     number, known = _holder(allocated, made, adds)
@@ -529,8 +527,8 @@ class ElasticRows:
         self.any_by_compaction = False
         self._kswapds = _tasks_named(trace, KSWAPD_NAME)
         self._kernel_threads = _tasks_named(trace, KERNEL_THREADS)
-        self._reclaims = _intervals(trace, *_RECLAIM)
-        self._compactions = _intervals(trace, *_COMPACTION)
+        self._reclaims = _intervals(trace, *tp.DIRECT_RECLAIM)
+        self._compactions = _intervals(trace, *tp.COMPACTION)
         self._any_failed = any(
             (
                 (trace.pfn[part] == -1)
@@ -622,10 +620,6 @@ class ElasticRows:
 def _tasks_named(trace: Trace, beginning: str | tuple[str, ...]) -> np.ndarray:
     """Thread ids, int64, of the tasks whose names begin so."""
     return np.array([t for t, name in trace.comms.items() if name.startswith(beginning)], np.int64)
-
-
-_RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
-_COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 
 
 def _inside(

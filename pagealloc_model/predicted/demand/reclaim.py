@@ -11,6 +11,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.predicted.demand.event_order import new_events, rows_where
 from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 """The event of one look at an inactive list."""
@@ -20,9 +21,6 @@ NUMBERS = at.REQUEST_RECLAIMED >> at.RECLAIM_SHIFT
 _ROW_BITS = 36
 VAIN_ORDER_MAX = 3
 """Largest order of requests whose reclaims in vain count: PAGE_ALLOC_COSTLY_ORDER (T10.17)."""
-_BEGIN = "vmscan:mm_vmscan_direct_reclaim_begin"
-_END = "vmscan:mm_vmscan_direct_reclaim_end"
-_COMPACTS = "compaction:mm_compaction_try_to_compact_pages"
 _RESERVES = np.uint32(at.GFP_DIRECT_RECLAIM | at.GFP_HIGH | at.GFP_MEMALLOC)
 
 
@@ -50,10 +48,10 @@ def direct_reclaims(trace: Trace) -> DirectReclaims | None:
     A reclaim's request is its task's next one of that order that may reclaim: an interrupt's
     requests, which carry the same task, may come before it. A task's reclaims do not nest.
     """
-    pairs = begun_and_ended(trace, _BEGIN, _END)
+    pairs = begun_and_ended(trace, *tp.DIRECT_RECLAIM)
     if pairs is None:
         return None
-    begins, ends = trace.tables[_BEGIN], trace.tables[_END]
+    begins, ends = (trace.tables[name] for name in tp.DIRECT_RECLAIM)
     begin, end, _ = pairs
     freed = np.asarray(ends["nr_reclaimed"])[end] > 0
     begin, end = begin[freed], end[freed]
@@ -68,7 +66,7 @@ def direct_reclaims(trace: Trace) -> DirectReclaims | None:
     begin_ns = np.asarray(begins["time_ns"])[begin]
     is_last = np.diff(row, append=-1) != 0
     served = trace.pfn[row] >= 0
-    compacts = _next_of_tasks(trace, _COMPACTS, pid, end_ns) < trace.time_ns[row]
+    compacts = _next_of_tasks(trace, tp.TRY_TO_COMPACT_PAGES, pid, end_ns) < trace.time_ns[row]
     in_vain = np.where(is_last, ~served | (compacts & (order > 0)), order <= VAIN_ORDER_MAX)
     near = is_last & served & (order == 0)
     for each in np.flatnonzero(near).tolist():
@@ -103,7 +101,7 @@ def was_at_marks(trace: Trace, pid: int, time_ns: int) -> bool:
     The beginning of a reclaim says so. Another task's request of a page says the opposite: it was
     served, though it may reclaim and may not use reserves.
     """
-    begins = trace.tables[_BEGIN]["time_ns"]
+    begins = trace.tables[tp.DIRECT_RECLAIM_BEGIN]["time_ns"]
     place = int(np.searchsorted(begins, time_ns))
     near = int(np.abs(begins[max(place - 1, 0) : place + 1] - time_ns).min())
     part = slice(*np.searchsorted(trace.time_ns, [time_ns - near, time_ns + near]))
@@ -165,8 +163,8 @@ def kswapd_runs(trace: Trace, machine: Machine) -> np.ndarray | None:
     Raises:
         UsageError: an event of a node that the machine does not have.
     """
-    wakes = trace.tables.get("vmscan:mm_vmscan_kswapd_wake")
-    sleeps = trace.tables.get("vmscan:mm_vmscan_kswapd_sleep")
+    wakes = trace.tables.get(tp.KSWAPD_WAKE)
+    sleeps = trace.tables.get(tp.KSWAPD_SLEEP)
     if wakes is None or sleeps is None or not len(wakes["time_ns"]):
         return None
     last = trace.demand_span_ns[1] + 1

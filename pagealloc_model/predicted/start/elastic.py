@@ -14,20 +14,14 @@ from pagealloc_model.allocator.kswapd import NAP_NS
 from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts, working_arrays
-from pagealloc_model.measured.stream import SHRUNK
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
 from pagealloc_model.predicted.start.evidence import pages_of
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event, Trace
-
-RUN = "vmscan:mm_vmscan_kswapd_wake"
-SLEEP = "vmscan:mm_vmscan_kswapd_sleep"
-
-COMPACTOR_SLEEP = "compaction:mm_compaction_kcompactd_sleep"
-COMPACTOR_WAKE = "compaction:mm_compaction_kcompactd_wake"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +57,19 @@ def daemons_at_start(trace: Trace, machine: Machine, start_ns: int) -> tuple[Dae
         rows = np.flatnonzero((table["nid"] == node) & (table["time_ns"] < start_ns))
         return (int(rows[-1]), int(table["time_ns"][rows[-1]])) if len(rows) else (-1, -1)
 
-    shrunk = trace.tables.get(SHRUNK)
+    shrunk = trace.tables.get(tp.LRU_SHRINK_INACTIVE)
     daemons = []
     for node in machine.nodes:
         run, looks_ns = None, None
-        row, begun_ns = last_before(RUN, node)
-        if row >= 0 and shrunk is not None and last_before(SLEEP, node)[1] <= begun_ns:
-            runs = trace.tables[RUN]
+        row, begun_ns = last_before(tp.KSWAPD_WAKE, node)
+        if row >= 0 and shrunk is not None and last_before(tp.KSWAPD_SLEEP, node)[1] <= begun_ns:
+            runs = trace.tables[tp.KSWAPD_WAKE]
             own = (shrunk["pid"] == runs["pid"][row]) & (shrunk["time_ns"] < start_ns)
             active_ns = max([begun_ns, *shrunk["time_ns"][own][-1:].tolist()])
             if active_ns + NAP_NS > start_ns:
                 run = int(runs["order"][row]), int(runs["zid"][row])
-        asleep, since_ns = last_before(COMPACTOR_SLEEP, node)
-        if asleep >= 0 and last_before(COMPACTOR_WAKE, node)[1] <= since_ns:
+        asleep, since_ns = last_before(tp.KCOMPACTD_SLEEP, node)
+        if asleep >= 0 and last_before(tp.KCOMPACTD_WAKE, node)[1] <= since_ns:
             looks_ns = since_ns + CHECK_NS if since_ns + CHECK_NS > start_ns else None
         daemons.append(DaemonsAtStart(node=node, start_ns=start_ns, run=run, looks_ns=looks_ns))
     return tuple(daemons)
@@ -188,7 +182,7 @@ def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int, backwards: bool) 
     first_asked = np.full(pages, len(trace.pfn), np.int64)
     first_asked[trace.pfn[asked[::-1]].astype(np.int64)] = asked[::-1]
     rows = rows[rows < first_asked[trace.pfn[rows].astype(np.int64)]]
-    shrunk = trace.tables.get(SHRUNK)
+    shrunk = trace.tables.get(tp.LRU_SHRINK_INACTIVE)
     if backwards and shrunk is not None:
         # those of each cluster in reverse order
         cluster, pid = np.zeros(len(rows), np.int64), trace.pid[rows]

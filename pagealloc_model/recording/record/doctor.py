@@ -17,6 +17,7 @@ from pagealloc_model.recording.record import perf, probes
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_PERFMON, CAP_SYS_ADMIN, Host, read_or_none
 from pagealloc_model.recording.record.perf_python import load_perf_module, module_words
+from pagealloc_model.recording.trace import tracepoints as tp
 
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "arch_sys_counter")
 _STATE_FILES = (
@@ -160,9 +161,9 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         return
     yield _check("tracefs", str(host.tracefs))
     available = perf.available_events(host.tracefs)
-    usual = [name for name in perf.usual_events() if name not in perf.RECENT_EVENTS]
+    usual = [name for name in tp.USUAL if name not in tp.RECENT]
     lacking = [name for name in usual if name not in available]
-    essential = [name for name in perf.ESSENTIAL_EVENTS if name not in available]
+    essential = [name for name in tp.ESSENTIAL if name not in available]
     if essential:
         yield _blocked(
             "tracepoints",
@@ -176,12 +177,8 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         yield _check("tracepoints", state, (cost, todo))
     else:
         yield _check("tracepoints", f"all {len(usual)}")
-    costs = [
-        f"without {name}, {cost}"
-        for name, cost in perf.RECENT_EVENTS.items()
-        if name not in available
-    ]
-    count = len(perf.RECENT_EVENTS)
+    costs = [f"without {name}, {cost}" for name, cost in tp.RECENT.items() if name not in available]
+    count = len(tp.RECENT)
     state = f"{count - len(costs)} of {count}" if costs else f"all {count}"
     lack = ("; ".join(costs), "nothing: most kernels lack them") if costs else None
     yield _check("lock tracepoints", state, lack)
@@ -254,7 +251,7 @@ def _trial(host: Host, buffer_bytes: int = 1 << 20) -> Check:
         try:
             with output.open("wb") as written:
                 tried = subprocess.run(
-                    [*arguments, *perf.event_arguments(perf.ESSENTIAL_EVENTS, host), "--", "true"],
+                    [*arguments, *perf.event_arguments(tp.ESSENTIAL, host), "--", "true"],
                     env=clean_environment(),
                     stdout=written,
                     stderr=subprocess.PIPE,

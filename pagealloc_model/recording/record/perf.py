@@ -24,6 +24,7 @@ from pagealloc_model.base.files import new_file
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.perf_file import open_perf_file
 
 _KNOWN = {
@@ -328,67 +329,6 @@ def record_arguments(tool: PerfTool, buffer_bytes: int) -> list[str]:
     return [*arguments, "--kernel-callchains", "-o", "-", *["-z=1"] * tool.compresses]
 
 
-ESSENTIAL_EVENTS = ("kmem:mm_page_alloc", "kmem:mm_page_free")
-_CHAINED_EVENT = "lock:contention_begin"
-RECENT_EVENTS = {
-    "kmem:mm_page_pcpu_refill": "which objects a refill took is inferred",
-    "kmem:mm_zone_locked": "how long zone->lock is held, and refills that find nothing, are unseen",
-    "kmem:mm_zone_lock_unlock": "how long zone->lock is held is unseen",
-    "kmem:mm_zone_lock_contended": "when a wait for zone->lock began is inferred",
-    "lock:contended_release": "whose hold made others wait is unseen",
-}
-"""Tracepoints that most kernels lack, or that are only proposed (T8), and what a lack costs."""
-
-_USUAL = {
-    "kmem": """
-        mm_page_alloc mm_page_free mm_page_free_batched mm_page_alloc_zone_locked
-        mm_page_pcpu_drain mm_page_pcpu_refill mm_page_alloc_extfrag
-        mm_setup_per_zone_wmarks mm_setup_per_zone_lowmem_reserve
-        mm_calculate_totalreserve_pages
-    """,
-    "compaction": """
-        mm_compaction_begin mm_compaction_end mm_compaction_migratepages
-        mm_compaction_isolate_freepages mm_compaction_isolate_migratepages
-        mm_compaction_fast_isolate_freepages mm_compaction_try_to_compact_pages
-        mm_compaction_suitable mm_compaction_finished mm_compaction_deferred
-        mm_compaction_defer_compaction mm_compaction_defer_reset
-        mm_compaction_wakeup_kcompactd mm_compaction_kcompactd_wake
-        mm_compaction_kcompactd_sleep
-    """,
-    "vmscan": """
-        mm_vmscan_wakeup_kswapd mm_vmscan_kswapd_wake mm_vmscan_kswapd_sleep
-        mm_vmscan_balance_pgdat_begin mm_vmscan_balance_pgdat_end
-        mm_vmscan_direct_reclaim_begin mm_vmscan_direct_reclaim_end
-        mm_vmscan_lru_shrink_inactive mm_vmscan_kswapd_reclaim_fail
-        mm_vmscan_kswapd_clear_hopeless
-    """,
-    "oom": "reclaim_retry_zone compact_retry",
-    "migrate": "mm_migrate_pages",
-    "cma": "cma_alloc_start cma_alloc_finish cma_alloc_busy_retry cma_release",
-    "page_isolation": "test_pages_isolated",
-    "huge_memory": """
-        mm_collapse_huge_page mm_khugepaged_scan_pmd mm_khugepaged_scan_file
-        mm_khugepaged_collapse_file
-    """,
-}
-_LOCK_EVENTS = (
-    _CHAINED_EVENT,
-    "lock:contention_end",
-    "lock:contended_release",
-    "kmem:mm_zone_lock_contended",
-    "kmem:mm_zone_locked",
-    "kmem:mm_zone_lock_unlock",
-)
-_DECAY_EVENT = "workqueue:workqueue_execute_start"
-_DECAY_FUNCTION = "vmstat_update"
-
-
-def usual_events() -> tuple[str, ...]:
-    """Names of the usual set."""
-    names = tuple(f"{system}:{name}" for system, part in _USUAL.items() for name in part.split())
-    return (*names, _DECAY_EVENT, *_LOCK_EVENTS)
-
-
 def available_events(tracefs: Path) -> frozenset[str]:
     """Names of all tracepoints of the running kernel."""
     return frozenset((read_or_none(tracefs / "available_events") or "").split())
@@ -401,10 +341,10 @@ def choose_events(
 
     The two essential events are always recorded.
     """
-    wanted = list(ESSENTIAL_EVENTS)
+    wanted = list(tp.ESSENTIAL)
     for pattern in patterns:
         if pattern == _USUAL_EVENTS:
-            wanted += usual_events()
+            wanted += tp.USUAL
             continue
         matches = sorted(fnmatch.filter(available, pattern))
         if not matches:
@@ -413,7 +353,7 @@ def choose_events(
                 "give a name or pattern that `perf list tracepoint` shows"
             )
         wanted += matches
-    names = [name for name in dict.fromkeys(wanted) if locks or name not in _LOCK_EVENTS]
+    names = [name for name in dict.fromkeys(wanted) if locks or name not in tp.LOCKS]
     return (
         tuple(name for name in names if name in available),
         tuple(name for name in names if name not in available),
@@ -431,13 +371,13 @@ def event_arguments(
     function's address, none: they are too frequent.
     """
     for name in names:
-        if name == _DECAY_EVENT:
+        if name == tp.WORKQUEUE_EXECUTE_START:
             symbols = (read_or_none(host.proc / "kallsyms") or "").splitlines()
-            ending = f" {_DECAY_FUNCTION}"
+            ending = f" {tp.TICK_FUNCTION}"
             address = next((int(s.split()[0], 16) for s in symbols if s.endswith(ending)), 0)
             if address:
                 yield from ("-e", name, "--filter", f"function == {address:#x}")
-        elif name == _CHAINED_EVENT:
+        elif name == tp.CONTENTION_BEGIN:
             yield from ("-e", f"{name}/call-graph=fp,max-stack=12/")
         elif call_chains and name.startswith("kmem:"):
             yield from ("-e", f"{name}/call-graph=fp/")
@@ -447,10 +387,7 @@ def event_arguments(
 
 def without_addresses(arguments: Iterable[str]) -> list[str]:
     """Arguments for perf as they are kept with a recording: filters name the function."""
-    return [
-        f"function == {_DECAY_FUNCTION}" if word.startswith("function == ") else word
-        for word in arguments
-    ]
+    return [tp.TICK_FILTER if word.startswith("function == ") else word for word in arguments]
 
 
 _SAMPLE_PERIOD = 200_000

@@ -29,6 +29,7 @@ from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.perf import default_buffer, find_perf, is_built_with
 from pagealloc_model.recording.trace import formats as print_formats
 from pagealloc_model.recording.trace import perf_data, perf_file, trace_text
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace, losses_by_time
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 
@@ -215,7 +216,6 @@ def runs_scripts() -> bool:
         return False
 
 
-_ALLOC = "kmem:mm_page_alloc"
 _FORK = 7
 _AT_A_TIME = 4096
 _WAIT_MS = 50
@@ -250,7 +250,7 @@ def live(
     if host.tracefs is None:
         raise UsageError("tracefs cannot be read; run as root, with tracefs mounted")
     formats = {}
-    for name in dict.fromkeys((*events, _ALLOC)):
+    for name in dict.fromkeys((*events, tp.PAGE_ALLOC)):
         system, _, event = name.partition(":")
         text = read_or_none(host.tracefs / "events" / system / event / "format")
         if text is None:
@@ -258,7 +258,7 @@ def live(
             raise UsageError(what)
         try:
             formats[name] = print_formats.parse_format(system, text)
-            if name == _ALLOC:
+            if name == tp.PAGE_ALLOC:
                 gfp_bits = print_formats.gfp_bits_from_print_fmt(formats[name].print_fmt)
         except ValueError as error:
             raise UsageError(f"this kernel's {name} is not supported: {error}") from None
@@ -400,12 +400,10 @@ def read_with_perf_session(path: str | Path) -> Trace:
 
 
 _FIELDS = ("-F", "comm,tid,cpu,time,event,trace")
-_FATAL_FIRST = frozenset(
-    f"kmem:{name}" for name in ("mm_page_free", "mm_page_free_batched", "mm_page_pcpu_drain")
-)
+_FATAL_FIRST = frozenset((tp.PAGE_FREE, tp.PAGE_FREE_BATCHED, tp.PAGE_PCPU_DRAIN))
 """Events whose text begins with a page: perf's Python crashes where one of them is the first."""
 _LOST_SAMPLES = re.compile(r"LOST_SAMPLES events:\s+(\d+)\s*$")
-_WITHOUT_ALLOCATIONS = "has no kmem:mm_page_alloc events"
+_WITHOUT_ALLOCATIONS = f"has no {tp.PAGE_ALLOC} events"
 _RECORD_WITH = f"record with {perf_data.RECORDING_COMMAND}"
 _NO_THREAD = "999999999"
 """More than any thread's id can be: leaves out all samples."""
@@ -464,7 +462,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
                 ended = True
     if not ended:
         raise RecordingError(path, "perf ended before the file did", todo=perf_file.RECORD_AGAIN)
-    if _ALLOC not in names:
+    if tp.PAGE_ALLOC not in names:
         raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
     columns = rows.finished()
     for line in _output(path, [*script, *_FIELDS, "--show-lost-events", "--tid", _NO_THREAD]):

@@ -43,6 +43,7 @@ from pagealloc_model.recording.record.snapshots import (
 from pagealloc_model.recording.recording import write_meta
 from pagealloc_model.recording.state_file import STATE_SUFFIX
 from pagealloc_model.recording.state_instant import STATE_DIRECTORY
+from pagealloc_model.recording.trace import tracepoints as tp
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -241,7 +242,7 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         )
     if recorded.ended_by.startswith("SIG"):
         yield f"ended      by {recorded.ended_by}"
-    missing = [name for name in recorded.missing_events if name not in perf.RECENT_EVENTS]
+    missing = [name for name in recorded.missing_events if name not in tp.RECENT]
     if missing:
         yield f"left out   {', '.join(missing)}: not in this kernel"
     whys: dict[str, list[str]] = {}

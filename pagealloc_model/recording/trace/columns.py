@@ -15,6 +15,7 @@ from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.text import as_name, as_word
 from pagealloc_model.recording.page_frames import NO_HOLES, PageFrames
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
+from pagealloc_model.recording.trace import tracepoints as tp
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,12 +81,12 @@ class Event(IntEnum):
 
 
 EVENT_NAMES: dict[str, Event] = {
-    "kmem:mm_page_alloc": Event.ALLOC,
-    "kmem:mm_page_free": Event.FREE,
-    "kmem:mm_page_free_batched": Event.FREE_BATCHED,
-    "kmem:mm_page_alloc_zone_locked": Event.ZONE_LOCKED,
-    "kmem:mm_page_pcpu_drain": Event.PCPU_DRAIN,
-    "kmem:mm_page_alloc_extfrag": Event.EXTFRAG,
+    tp.PAGE_ALLOC: Event.ALLOC,
+    tp.PAGE_FREE: Event.FREE,
+    tp.PAGE_FREE_BATCHED: Event.FREE_BATCHED,
+    tp.PAGE_ALLOC_ZONE_LOCKED: Event.ZONE_LOCKED,
+    tp.PAGE_PCPU_DRAIN: Event.PCPU_DRAIN,
+    tp.PAGE_ALLOC_EXTFRAG: Event.EXTFRAG,
 }
 
 COLUMN_TYPES: dict[str, type] = {
@@ -175,7 +176,7 @@ class Trace(Memo):
         thread_names: when threads were named, where the source says so.
         gfp_bits: name such as "__GFP_HIGH" -> bit mask, from the recording's format data (S2.3).
         gfp_from_format: it really is; text has none, and known names stand in.
-        tables: every other tracepoint by name, and "kmem:mm_page_alloc_extfrag" with all fields:
+        tables: every other tracepoint by name, and `kmem:mm_page_alloc_extfrag` with all fields:
             arrays `time_ns`, `cpu`, `pid`, `row` (rows of the main columns before it), then the
             fields under the names of the recording's format data.
         declared_types: C types of the tables' fields by table and column, where the source says.

@@ -68,7 +68,7 @@ class TracepointFormat:
 
     @property
     def event_name(self) -> str:
-        """The name perf uses, such as "kmem:mm_page_alloc"."""
+        """The name perf uses, such as `kmem:mm_page_alloc`."""
         return f"{self.system}:{self.name}"
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
+from pagealloc_model.recording.trace import tracepoints as tp
+
 WHOLE = "all tasks of all CPUs"
 TASKS = "single tasks"
 SOME_CPUS = "some CPUs"
@@ -14,7 +16,7 @@ LAST_EVENTS = "the last events of each CPU (--overwrite)"
 NOT_THE_KERNEL = "events of user mode (--all-user)"
 SCOPES = (WHOLE, TASKS, SOME_CPUS, FILTERED, WITHOUT_PERF, LAST_EVENTS, NOT_THE_KERNEL)
 
-_ALWAYS_RECORDED = ("kmem:mm_page_alloc", "kmem:mm_page_free", "kmem:mm_page_free_batched")
+_ALWAYS_RECORDED = (*tp.ESSENTIAL, tp.PAGE_FREE_BATCHED)
 _MOST_CPUS = 8192
 _FLAGS = "aAgvqnsdTPWiNBbRfS"
 """Short options of perf record that take no argument, and may stand together in one word."""

@@ -15,13 +15,13 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace import perf_file
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import TracepointFormat, gfp_bits_from_print_fmt
 from pagealloc_model.recording.trace.perf_arguments import recorded_scope
 from pagealloc_model.recording.trace.side_tables import Collected, Window, events_between
 
-RECORDING_COMMAND = "perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e kmem:mm_page_free"
-_ALLOC = "kmem:mm_page_alloc"
+RECORDING_COMMAND = f"perf record -a -k CLOCK_MONOTONIC {tp.RECORD_ESSENTIAL}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +47,8 @@ def attr_layouts(file: perf_file.PerfFile, *, needs_pages: bool = True) -> AttrL
             what = f"has no format data for tracepoint number {attr.config}"
             raise RecordingError(file.path, what, offset=offset, todo=perf_file.RECORD_AGAIN)
     names = [tracepoint.event_name for tracepoint in formats if tracepoint]
-    problem = "" if _ALLOC in names or (names and not needs_pages) else f"has no {_ALLOC} events"
+    is_fit = tp.PAGE_ALLOC in names or (names and not needs_pages)
+    problem = "" if is_fit else f"has no {tp.PAGE_ALLOC} events"
     for name in set(names):
         if not problem and names.count(name) > 1:
             what = f"recorded {name} more than once"
@@ -60,7 +61,7 @@ def attr_layouts(file: perf_file.PerfFile, *, needs_pages: bool = True) -> AttrL
     ids = _id_table(file)
     try:
         table = np.array(list(map(at.layout_row, formats, file.attrs)))
-        alloc = next((form for form in formats if form and form.event_name == _ALLOC), None)
+        alloc = next((form for form in formats if form and form.event_name == tp.PAGE_ALLOC), None)
         gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt) if alloc else {}
     except ValueError as error:
         todo = "this kernel's events are not supported"

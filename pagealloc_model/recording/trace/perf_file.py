@@ -16,6 +16,7 @@ import zstandard
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import chunks_of, is_compressed, most_unpacked, opened
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.formats import TracepointFormat, parse_format, tracing_data
 
 MAGIC = b"PERFILE2"
@@ -32,7 +33,7 @@ _CLOCK_MONOTONIC = 1
 _MOST_WORDS = 1 << 16
 _FIRST_OF_SIMPLEPERF = 128
 """Header features from here on are Android's simpleperf's own."""
-RECORD_TRACEPOINTS = "record tracepoints, such as -e kmem:mm_page_alloc -e kmem:mm_page_free"
+RECORD_TRACEPOINTS = f"record tracepoints, such as {tp.RECORD_ESSENTIAL}"
 
 
 class Feature(IntEnum):

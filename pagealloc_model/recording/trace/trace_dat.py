@@ -26,6 +26,7 @@ from pagealloc_model.base.files import (
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.trace import layout as at
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import NAMED, Event, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import (
     TRACING_MAGIC,
@@ -37,8 +38,7 @@ from pagealloc_model.recording.trace.formats import (
 from pagealloc_model.recording.trace.perf_file import WORD_SLACK, mapped, with_slack
 from pagealloc_model.recording.trace.side_tables import Collected
 
-RECORD_WITH = "trace-cmd record -C mono -e kmem:mm_page_alloc -e kmem:mm_page_free"
-_ALLOC = "kmem:mm_page_alloc"
+RECORD_WITH = f"trace-cmd record -C mono {tp.RECORD_ESSENTIAL}"
 
 _NO_TIMES = ("counter", "uptime", "x86-tsc")
 """Clocks whose values are no nanoseconds, or do not order events."""
@@ -137,7 +137,8 @@ def read_ring_buffer(
                 known = times[part] >= 0
                 times[part][known] = nanoseconds(times[part][known], *source.ticks)
     if source.needs_pages and not np.any(collected.columns["event"].values == Event.ALLOC):
-        what, todo = f"holds no {_ALLOC} event of its own buffer", f"record with {RECORD_WITH}"
+        what = f"holds no {tp.PAGE_ALLOC} event of its own buffer"
+        todo = f"record with {RECORD_WITH}"
         if path.is_dir() and not len(source.positions):
             what = "is a copy of empty ring buffers: tracing was off, or somebody read them first"
             todo = "echo 1 > tracing_on, enable the events, and copy each trace_pipe_raw once"
@@ -179,13 +180,13 @@ def _laid_out(
     """The layout table, the offset of a tracepoint's number in raw data, and the gfp bits."""
     types = [tracepoint.field("common_type") for tracepoint in formats]
     offsets = {number.offset for number in types if number}
-    alloc = next((tracepoint for tracepoint in formats if tracepoint.event_name == _ALLOC), None)
+    alloc = next((form for form in formats if form.event_name == tp.PAGE_ALLOC), None)
     try:
         table = np.array([at.layout_row(tracepoint) for tracepoint in formats])
         if None in types:
             raise ValueError(f"{formats[types.index(None)].event_name} has no common_type")
         if not formats or (alloc is None and needs_pages):
-            what, todo = f"has no format data of {_ALLOC}", f"record with {RECORD_WITH}"
+            what, todo = f"has no format data of {tp.PAGE_ALLOC}", f"record with {RECORD_WITH}"
             raise RecordingError(path, what, todo=todo)
         if offsets != {0}:
             raise ValueError("common_type is not where tracepoints begin")
@@ -496,7 +497,7 @@ class TraceDat:
                 tag = cursor.take(10, "pages")
             if not tag.startswith(b"flyrecord"):
                 what = "holds a latency tracer's text, no pages of events"
-                todo = "record events: trace-cmd record -e kmem:mm_page_alloc ..."
+                todo = f"record events: trace-cmd record -e {tp.PAGE_ALLOC} ..."
                 raise RecordingError(self.path, what, todo=todo)
             places = [cursor.numbers("<QQ", "a CPU's pages") for _ in range(nr_cpus)]
             cpus = [CpuData(cpu, *place) for cpu, place in enumerate(places)]

@@ -17,6 +17,7 @@ from pagealloc_model.base.files import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.text import LONGEST_TEXT, as_name, count_of, unescaped
 from pagealloc_model.recording.trace import columns as trace_columns
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.formats import gfp_word, stable_gfp_bits
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 from pagealloc_model.recording.trace.perf_arguments import header_words, recorded_scope
@@ -107,7 +108,7 @@ _SOME_BACK = 0.125
 """Share of lines whose time may be before the last one's, as where CPUs stand one by one."""
 _FEW = 4
 _STALLS = ("vmscan:mm_vmscan_direct_reclaim_", "compaction:mm_compaction_")
-RECORD_THESE = "record with -e kmem:mm_page_alloc -e kmem:mm_page_free"
+RECORD_THESE = f"record with {tp.RECORD_ESSENTIAL}"
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
 _OUR_EVENT = re.compile(r"\b(?:mm_page_|mm_vmscan_|mm_compaction_)\w{1,60}:")

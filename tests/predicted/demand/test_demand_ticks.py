@@ -12,8 +12,8 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.demand.demand import TICK_EVENT, TICK_FILTER
 from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.recording.trace import tracepoints as tp
 from tests.predicted.test_no_peeking import TABLES, blinded
 from tests.small_recordings import NORMAL, TimedEvents, small_machine, write_recording
 
@@ -34,7 +34,7 @@ def ticked_events(*, after_us: tuple[int, ...], answers: bool = False) -> TimedE
         events.free(pfn)
     for wait in after_us:
         events.wait(wait)
-        events.event(TICK_EVENT, "work=0x1 function=0x2")
+        events.event(tp.WORKQUEUE_EXECUTE_START, "work=0x1 function=0x2")
     events.wait(20_000_000)
     events.alloc(first)
     return events
@@ -52,7 +52,7 @@ def decay_times(result: Replay) -> list[int]:
 
 def test_lists_decay_when_the_recorded_ticks_come_and_at_no_other_time(tmp_path: Path) -> None:
     events = ticked_events(after_us=TICKS_US)
-    result = replayed(tmp_path / "ticked", events, ["--filter", TICK_FILTER])
+    result = replayed(tmp_path / "ticked", events, ["--filter", tp.TICK_FILTER])
     assert result.demand.ticks_recorded
     ticks = result.demand.events["time_ns"][result.demand.events["operation"] == at.TICK]
     times = decay_times(result)
@@ -62,7 +62,7 @@ def test_lists_decay_when_the_recorded_ticks_come_and_at_no_other_time(tmp_path:
 
 def test_work_that_need_not_be_the_tick_is_not_taken_for_it(tmp_path: Path) -> None:
     events = ticked_events(after_us=(500,))
-    result = replayed(tmp_path / "unfiltered", events, ["-e", TICK_EVENT])
+    result = replayed(tmp_path / "unfiltered", events, ["-e", tp.WORKQUEUE_EXECUTE_START])
     assert not result.demand.ticks_recorded
     times = decay_times(result)
     assert times
@@ -72,7 +72,9 @@ def test_work_that_need_not_be_the_tick_is_not_taken_for_it(tmp_path: Path) -> N
 def test_recorded_ticks_are_no_answers(tmp_path: Path) -> None:
     """What the allocator did may be deleted; the ticks stay, and nothing moves."""
     events = ticked_events(after_us=TICKS_US, answers=True)
-    recording = pm.open(write_recording(tmp_path / "full", events, perf=["--filter", TICK_FILTER]))
+    recording = pm.open(
+        write_recording(tmp_path / "full", events, perf=["--filter", tp.TICK_FILTER])
+    )
     full, blind = replay(recording), replay(blinded(recording))
     assert len(blinded(recording).trace) < len(recording.trace)
     assert decay_times(full)

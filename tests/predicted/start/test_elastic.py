@@ -16,12 +16,12 @@ from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start import elastic as daemons
 from pagealloc_model.predicted.start.elastic import (
     RECLAIMED_LAST,
-    SHRUNK,
     DaemonsAtStart,
     reclaim_order,
     reclaim_position,
     with_daemons,
 )
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 from tests.allocator.small_state import Pressed
 from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, shipped_recording, small_machine
@@ -111,7 +111,7 @@ def test_a_cluster_that_was_freed_backwards_was_taken_forwards(tmp_path: Path) -
     trace = events.trace(tmp_path)
     times = trace.time_ns
     ends = {"time_ns": times[2:3] + 1, "pid": np.array([40])}
-    trace = replace(trace, tables={**trace.tables, SHRUNK: ends})
+    trace = replace(trace, tables={**trace.tables, tp.LRU_SHRINK_INACTIVE: ends})
     order = reclaim_order(trace, int(times[0]), 10, as_recorded=True, backwards=True)
     assert np.argsort(order)[:4].tolist() == [1, 2, 3, 9]
     order = reclaim_order(trace, int(times[0]), 10, as_recorded=True)
@@ -129,8 +129,8 @@ def table(**columns: list[int]) -> dict[str, np.ndarray]:
 
 
 def trace_of(**tables: dict[str, np.ndarray]) -> Trace:
-    """A trace with nothing but these tables, by the names that the module has for them."""
-    named = {getattr(daemons, name): columns for name, columns in tables.items()}
+    """A trace with nothing but these tables, by the names of tracepoints' constants."""
+    named = {getattr(tp, name): columns for name, columns in tables.items()}
     return replace(shipped_recording("highatomic_stock").trace, tables=named)
 
 
@@ -145,13 +145,13 @@ ELSEWHERE = table(time_ns=[300], nid=[1])
 @pytest.mark.parametrize(
     ("tables", "run"),
     [
-        ({"RUN": RAN, "SHRUNK": FREED}, (3, 1)),
-        ({"RUN": RAN, "SHRUNK": LONG_AGO}, None),
-        ({"RUN": RAN, "SHRUNK": FREED, "SLEEP": SLEPT}, None),
-        ({"RUN": RAN, "SHRUNK": FREED, "SLEEP": SLEPT_BEFORE}, (3, 1)),
-        ({"RUN": RAN, "SHRUNK": FREED, "SLEEP": ELSEWHERE}, (3, 1)),
-        ({"SHRUNK": FREED}, None),
-        ({"RUN": RAN}, None),
+        ({"KSWAPD_WAKE": RAN, "LRU_SHRINK_INACTIVE": FREED}, (3, 1)),
+        ({"KSWAPD_WAKE": RAN, "LRU_SHRINK_INACTIVE": LONG_AGO}, None),
+        ({"KSWAPD_WAKE": RAN, "LRU_SHRINK_INACTIVE": FREED, "KSWAPD_SLEEP": SLEPT}, None),
+        ({"KSWAPD_WAKE": RAN, "LRU_SHRINK_INACTIVE": FREED, "KSWAPD_SLEEP": SLEPT_BEFORE}, (3, 1)),
+        ({"KSWAPD_WAKE": RAN, "LRU_SHRINK_INACTIVE": FREED, "KSWAPD_SLEEP": ELSEWHERE}, (3, 1)),
+        ({"LRU_SHRINK_INACTIVE": FREED}, None),
+        ({"KSWAPD_WAKE": RAN}, None),
     ],
 )
 def test_a_run_is_under_way_if_it_freed_pages_less_than_a_nap_ago(
@@ -176,8 +176,8 @@ def test_kcompactd_looks_half_a_second_after_it_went_to_sleep(
     slept: list[int], woken: list[int], looks: int | None
 ) -> None:
     trace = trace_of(
-        COMPACTOR_SLEEP=table(time_ns=slept, nid=[0] * len(slept)),
-        COMPACTOR_WAKE=table(time_ns=woken, nid=[0] * len(woken)),
+        KCOMPACTD_SLEEP=table(time_ns=slept, nid=[0] * len(slept)),
+        KCOMPACTD_WAKE=table(time_ns=woken, nid=[0] * len(woken)),
     )
     (found,) = daemons.daemons_at_start(trace, small_machine(), START)
     assert found.looks_ns == looks

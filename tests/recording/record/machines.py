@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pagealloc_model.recording.record.host import Host
-from pagealloc_model.recording.record.perf import usual_events
+from pagealloc_model.recording.trace import tracepoints as tp
 from tests.synthetic_perf_data import ALLOC, FREE, attr_of, sample, write
 
 PAGE_FLAGS = bytes(range(256)) * 64
@@ -45,7 +45,7 @@ _FILES = {
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
     "sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled": "[never]\n",
     "sys/kernel/security/lockdown": "[none] integrity confidentiality\n",
-    "sys/kernel/tracing/available_events": "\n".join(usual_events()) + "\nsched:sched_switch\n",
+    "sys/kernel/tracing/available_events": "\n".join(tp.USUAL) + "\nsched:sched_switch\n",
     "sys/kernel/tracing/events/enable": "0\n",
     "sys/kernel/tracing/kprobe_events": "",
 }

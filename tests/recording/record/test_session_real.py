@@ -20,8 +20,9 @@ import psutil
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.measured.call_stacks import ALLOC, call_stacks
+from pagealloc_model.measured.call_stacks import call_stacks
 from pagealloc_model.recording.record.perf import why_unusable
+from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Event
 
 pytestmark = [pytest.mark.perf, pytest.mark.usefixtures("recording_machine")]
@@ -91,7 +92,7 @@ def test_the_events_are_those_asked_for(compiled: tuple[Path, str]) -> None:
     assert events <= set(recording.meta["perf"])
     stacks = call_stacks(recording)
     assert stacks.named_by == "the recording's kallsyms"
-    most = stacks.by_stack(ALLOC)["stack"][0]
+    most = stacks.by_stack(tp.PAGE_ALLOC)["stack"][0]
     assert "alloc_pages" in most and "0x" not in most
     assert not set(recording.meta["missing_events"]) & set(recording.meta["perf"])
 
