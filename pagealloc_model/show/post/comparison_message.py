@@ -169,7 +169,10 @@ def comparison_message(
         blocks = _one_screen(whole, recordings, validations, reclaim, glyphs)
         sections[""] = [*blocks, *reproduce]
     names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
-    subject = f"[predicted] {first.patch.asked_policy} on {names}"
+    thread = posted_figures_of(_changed_fields(first))
+    subject = f"mm/page_alloc: {first.patch.asked_policy} on {names}, predicted"
+    if thread is not None:
+        subject = f"Re: {thread['subject'].iloc[0]}"
     return Message(subject=subject, sections=sections_of(sections), utf8=utf8)
 
 
@@ -270,17 +273,24 @@ def _one_screen(
     yield from _bullets(_recorded_words(recording) for recording in dict.fromkeys(recordings))
 
 
-def posted_claim(fields: Iterable[str]) -> str:
-    """The report on the proposal that one of these policy fields stands for, or ""."""
+def posted_figures_of(fields: Iterable[str]) -> pd.DataFrame | None:
+    """What is quoted of the report on the proposal that one of these policy fields stands for."""
     changed = set(fields)
     study, quantities = next((CLAIMS[name] for name in CLAIMS if name in changed), ("", ()))
     try:
         posted = posted_figures(study)
     except UsageError:  # none, or a copy without the posted figures
+        return None
+    return posted[posted["quantity"].isin(quantities)]
+
+
+def posted_claim(fields: Iterable[str]) -> str:
+    """That report in a sentence, or ""."""
+    posted = posted_figures_of(fields)
+    if posted is None:
         return ""
     claims = []
-    for quantity in quantities:
-        rows = posted[posted["quantity"] == quantity].set_index("variant")
+    for quantity, rows in posted.set_index("variant").groupby("quantity", sort=False):
         sides = rows.reindex(["unpatched", "patched"]).dropna(subset=["value"])
         values = [
             value if low == high else f"{low:g} to {high:g}"
@@ -289,7 +299,7 @@ def posted_claim(fields: Iterable[str]) -> str:
         unit = str(rows["unit"].iloc[0])
         is_said = any(value.endswith(unit) for value in values)
         claims.append(f"{quantity}: {' -> '.join(values)}{'' if is_said else f' {unit}'}")
-    source = posted[posted["quantity"] == quantities[0]].iloc[0]
+    source = posted.iloc[0]
     machine = str(source["machine"]).removeprefix("not named").removeprefix("; ")
     return (
         f'"{source["subject"]}" ({source["date"]}, {source["address"]}) reports'

@@ -80,7 +80,7 @@ def test_a_post_is_complete_in_plain_narrow_text(posted: tuple[str, pd.DataFrame
     assert not [line for line in text.splitlines() if line != line.rstrip()]
     assert not re.search(r"^From ", text, re.MULTILINE)  # a mailbox would split there
     header, _, body = text.partition("\n\n")
-    assert header == "Subject: [predicted] pcp_batch=31 on kbuild"
+    assert header == "Subject: mm/page_alloc: pcp_batch=31 on kbuild, predicted"
     for title in SECTIONS:
         assert f"\n{title}\n{'-' * len(title)}\n" in f"\n{body}"
     assert "goes from 63 to 31 pages" in " ".join(body.split())
@@ -117,7 +117,7 @@ def test_several_runs_are_tested_and_the_test_is_named(
     assert "add --full" in capsys.readouterr().err
     assert main([*arguments, "--format", "md", "--full", "--style", "mmtests"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("# [predicted] pcp_batch=2 on small\n\n## What\n")
+    assert printed.startswith("# mm/page_alloc: pcp_batch=2 on small, predicted\n\n## What\n")
     assert "sign-flip permutation test" in printed
     assert "With 3 runs p is at least 0.25: no row can be marked." in printed.replace("\n", " ")
     assert "--seeds 3 --style mmtests" in printed.replace("\\\n    ", "")
@@ -128,7 +128,10 @@ def test_several_runs_are_tested_and_the_test_is_named(
     ("words", "said"),
     [
         (["highatomic_stock", "--patch", "min_free_kbytes=90112"], "goes from 45056 to 90112 kB"),
-        (["xfree", "--patch", "pageblock_ownership=pcp_buddy"], "-4 to -3 %"),
+        (
+            ["xfree", "--patch", "pageblock_ownership=pcp_buddy"],
+            "Subject: Re: mm: page_alloc: pcp buddy allocator\n",
+        ),
     ],
 )
 def test_a_message_has_one_screen_and_says_what_happens(
