@@ -17,6 +17,7 @@ from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.numbers.result_tables import labelled
 from pagealloc_model.numbers.statistics import CONFIDENCE, RESAMPLES, resampled_interval
+from pagealloc_model.numbers.vocabulary import STATES
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import AUTO, Assumptions, Policy
 from pagealloc_model.predicted.reclaim_mode import ReclaimChoice, acts_through_reclaim
@@ -37,16 +38,10 @@ ADJUSTMENT = "Benjamini-Hochberg"
 LARGE = 1000
 """Numbers from here on are shown without parts."""
 DEFAULT_METRICS = (
-    "highatomic_blocks_end",
-    "highatomic_blocks_most",
-    "free_pages",
-    "free_in_whole_blocks",
-    "free_in_whole_blocks_not_highatomic",
-    "unusable_index_pageblock",
-    "zone_lock_acquisitions",
-    "requests_failed",
+    *(row.sweep for row in STATES if row.name and row.sweep),
+    *("unusable_index_pageblock", "zone_lock_acquisitions", "requests_failed"),
 )
-"""Compared where none are asked for, as far as hosts have them."""
+"""Compared where none are asked for, as far as hosts have them: states of comparisons first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

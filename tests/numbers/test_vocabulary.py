@@ -43,6 +43,7 @@ shown = {
     ],
     "swept": voc.sweep_row(base),
     "meaning": voc.column("free_share_in_whole_blocks").meaning,
+    "of_fleets": pm.fleets.DEFAULT_METRICS,
 }
 voc.STATES = voc.STATES[:1]
 print(json.dumps(shown | {"chart": predicted_charts(comparison)[-1]}))
@@ -110,6 +111,7 @@ def test_the_row_of_contributing_is_all_that_a_new_number_needs() -> None:
     swept = added["swept"]
     assert swept[name] == pytest.approx(1 - swept["unusable_index_pageblock"])
     assert added["meaning"].startswith("share of free pages in buddies")
+    assert name in added["of_fleets"]
     assert "share of free pages in whole blocks, all zones" in added["chart"]
 
 
