@@ -130,7 +130,7 @@ def test_several_runs_are_tested_and_the_test_is_named(
         (["highatomic_stock", "--patch", "min_free_kbytes=90112"], "goes from 45056 to 90112 kB"),
         (
             ["xfree", "--patch", "pageblock_ownership=pcp_buddy"],
-            "Subject: Re: mm: page_alloc: pcp buddy allocator\n",
+            "Subject: Re: mm: page_alloc: pcp buddy allocator",
         ),
     ],
 )
