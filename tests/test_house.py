@@ -134,8 +134,7 @@ AS_A_WHOLE = "allocator"
 THROUGH_OTHERS = {
     *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
     *("diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
-    *("loads.demand", "notebook.start_here", "numbers.values", "predicted.demand.bulk"),
-    *("predicted.demand.mappings", "predicted.demand.threads", "predicted.start.as_read"),
+    *("loads.demand", "notebook.start_here", "numbers.values", "predicted.start.as_read"),
     *("recording.event_files", "recording.record.emit_events"),
     *("recording.record.host", "recording.record.kernel_memory"),
     *("recording.record.machine_state", "recording.trace.walk", "show.drawing"),
