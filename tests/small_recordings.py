@@ -270,6 +270,7 @@ def write_recording(
 
 
 LITERAL = Assumptions(reclaim="literal")
+ELASTIC = Assumptions(reclaim="elastic")
 
 
 @cache

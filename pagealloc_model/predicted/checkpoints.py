@@ -9,8 +9,6 @@ from threading import Lock
 
 import numpy as np
 
-from pagealloc_model.allocator.state import State
-
 CHUNK = 4096
 """Bytes that are kept together if one of them changed."""
 COMPARED_AT_ONCE = 1 << 26
@@ -58,7 +56,7 @@ class Checkpoint:
     Attributes:
         time_ns: every event before this time was replayed, and every tick up to it.
         position: the event to go on with.
-        arrays: what changed since the start, of each array of the state and of the places.
+        arrays: what changed since the start, of each array that a replay changes.
     """
 
     time_ns: int
@@ -108,29 +106,39 @@ class Checkpoints:
 class Resumption:
     """One replay's use of checkpoints.
 
-    State and places are brought to the latest one of its key, which replays share that can go on
-    from each other, before a time.
+    Attributes:
+        stop_ns: when a checkpoint is to be kept.
     """
 
     def __init__(
         self,
         checkpoints: Checkpoints,
         key: Hashable,
-        state: State,
-        places: np.ndarray,
+        arrays: tuple[np.ndarray, ...],
         before_ns: int,
     ) -> None:
-        self._checkpoints, self._key = checkpoints, key
-        self._arrays = (state.pages, state.blocks, state.st, state.folios, places)
+        """Take notice of a replay at its start.
+
+        Args:
+            checkpoints: of this replay and others.
+            key: replays share it that can go on from each other.
+            arrays: all that the replay changes.
+            before_ns: the time before which checkpoints are sought and kept.
+        """
+        self._checkpoints, self._key, self._arrays = checkpoints, key, arrays
         self._at_start: tuple[np.ndarray, ...] = ()
-        self.stop_ns, self.position = before_ns - 1, 0
-        latest = checkpoints.latest(key, before_ns)
+        self.stop_ns = before_ns - 1
+
+    def begin(self) -> int:
+        """Bring the arrays to the latest checkpoint, if any; returns the event to go on with."""
+        latest = self._checkpoints.latest(self._key, self.stop_ns + 1)
         if latest is None or latest.time_ns < self.stop_ns:
             self._at_start = tuple(each.copy() for each in self._arrays)
-        if latest is not None:
-            self.position = latest.position
-            for array, changed in zip(self._arrays, latest.arrays, strict=True):
-                changed.put_into(array)
+        if latest is None:
+            return 0
+        for array, changed in zip(self._arrays, latest.arrays, strict=True):
+            changed.put_into(array)
+        return latest.position
 
     def note(self, time_ns: int, position: int) -> None:
         """Keep a checkpoint if this is the time for one and there is none yet."""

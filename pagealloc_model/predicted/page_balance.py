@@ -40,9 +40,9 @@ class PageBalance:
         lost: pages that the replay has fewer than it should have, or minus what it has too many.
     """
 
-    def __init__(self, carrier: Carrier, places: np.ndarray, position: int) -> None:
-        """Begin where a replay begins, with the first event that its carrier is about to take."""
-        self._carrier, self._places, self._position = carrier, places, position
+    def __init__(self, carrier: Carrier, places: np.ndarray) -> None:
+        """Begin where a replay begins, before its carrier takes an event."""
+        self._carrier, self._places, self._position = carrier, places, 0
         self.lost = 0
         self._pages = self._count()
         state = carrier.state

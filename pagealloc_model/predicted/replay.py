@@ -423,15 +423,17 @@ class _Question:
         recording, start_ns = self.recording, self.span_ns[0]
         times = [edges, [s.time_ns for s in recording.dated_snapshots]]
         resumption = kswapd = exchange = None
+        arrays = [state.pages, state.blocks, state.st, state.folios, places]
+        if demand.clusters and self.engine is None and not self.assumptions.plain_demand:
+            exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
+            arrays.append(exchange.unowned)
         is_alone = self.engine is None and self.hooks is None and not self.imposed
         begins_later = start_ns > recording.trace.demand_span_ns[0]
         if self.checkpoints is not None and is_alone and begins_later:
             key = (recording, self.chosen.rules, policy, self.assumptions, self.seed)
-            resumption = Resumption(self.checkpoints, key, state, places, start_ns)
+            resumption = Resumption(self.checkpoints, key, tuple(arrays), start_ns)
         if self.is_elastic and self.elastic.kswapd_as_recorded:
             kswapd = recorded_kswapd(recording.trace)
-        if demand.clusters and self.engine is None and not self.assumptions.plain_demand:
-            exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
         return Course(
             instants=np.unique(np.concatenate(times).astype(np.int64)),
             span=(start_ns, int(edges[-1])),

@@ -171,7 +171,8 @@ class Course:
         """
         state, events = carrier.state, demand.events
         (first_ns, last_ns), resumption, kswapd = self.span, self.resumption, self.kswapd
-        position = 0 if resumption is None else resumption.position
+        balance = PageBalance(carrier, places)
+        position = 0 if resumption is None else resumption.begin()
         runner = Runner(
             carrier,
             places,
@@ -191,12 +192,11 @@ class Course:
         if len(instants):
             gaps = idle.ends_of_gaps(events)
             instants = np.union1d(instants, gaps[gaps < instants[-1]])
-        balance = PageBalance(carrier, places, position)
         if kswapd is not None:
-            now = int(events["time_ns"][min(position, len(events) - 1)])
-            kswapd.set_at(state, now)
+            # a resumed course comes by all changes again, and so to the one that holds
+            kswapd.set_at(state, int(events["time_ns"][0]))
             changes = kswapd.changes_ns
-            instants = np.union1d(instants, changes[(changes > now) & (changes < instants[-1])])
+            instants = np.union1d(instants, changes[changes < instants[-1]])
         # numpy's search would copy the times, which lie among other fields
         stops = [bisect_left(events["time_ns"], instant) for instant in instants.tolist()]
         for instant, stop in zip(instants.tolist(), stops, strict=True):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted import Checkpoints
+from pagealloc_model.predicted import Checkpoints, page_balance
 from pagealloc_model.predicted.checkpoints import CHUNK, Checkpoint, changes
 from pagealloc_model.predicted.replay import Replay
 from tests.predicted.test_replay import assert_identical
-from tests.small_recordings import LITERAL, shipped_recording
+from tests.small_recordings import ELASTIC, LITERAL, shipped_recording
 
 
 def assert_same_state(one: Replay, other: Replay) -> None:
@@ -20,27 +21,42 @@ def assert_same_state(one: Replay, other: Replay) -> None:
         assert np.array_equal(getattr(one.final, name), getattr(other.final, name)), name
 
 
-@pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
+@pytest.mark.parametrize(
+    ("name", "assumptions"),
+    [("kbuild", LITERAL), ("highatomic_stock", LITERAL), ("highatomic_stock", ELASTIC)],
+    ids=["kbuild-literal", "highatomic_stock-literal", "highatomic_stock-elastic"],
+)
 @pytest.mark.parametrize("policy", [pm.Policy(), pm.Policy(pcp_batch=7)])
-def test_a_resumed_window_is_the_one_from_the_start(name: str, policy: pm.Policy) -> None:
+def test_a_resumed_window_is_the_one_from_the_start(
+    policy: pm.Policy, name: str, assumptions: pm.Assumptions
+) -> None:
     recording, kept = shipped_recording(name), Checkpoints()
+    replay = partial(pm.replay, recording, policy, assumptions=assumptions)
     for window in ((1.0, 2.0), (1.0, 2.5), (1.7, 2.0), (1.2, 1.5)):
-        resumed = pm.replay(recording, policy, window=window, checkpoints=kept, assumptions=LITERAL)
-        whole = pm.replay(recording, policy, window=window, assumptions=LITERAL)
+        resumed, whole = replay(window=window, checkpoints=kept), replay(window=window)
         assert_identical(resumed, whole)
         assert_same_state(resumed, whole)
     assert len(kept) == 3
 
 
-def test_an_elastic_replay_resumes() -> None:
-    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
-    assumptions = Assumptions(reclaim="elastic")
-    for end in (1.2, 1.4):
-        window = (1.0, end)
-        resumed = pm.replay(recording, assumptions=assumptions, window=window, checkpoints=kept)
-    whole = pm.replay(recording, assumptions=assumptions, window=window)
+def test_a_checkpoint_knows_which_pages_no_object_has() -> None:
+    """Objects that recorded compaction moves after it may exchange places with those alone."""
+    recording, kept = shipped_recording("two_nodes_A1"), Checkpoints()
+    for end in (5.7, 9.4):
+        replay = partial(pm.replay, recording, window=(5.65, end), assumptions=LITERAL)
+        resumed = replay(checkpoints=kept)
+    whole = replay()
     assert_identical(resumed, whole)
     assert_same_state(resumed, whole)
+
+
+def test_pages_lost_before_a_checkpoint_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_balance, "IS_STRICT", False)
+    monkeypatch.setattr(page_balance, "taken_pages", len)
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
+    replay = partial(pm.replay, recording, window=(1.0, 1.1), assumptions=LITERAL)
+    first, resumed = replay(checkpoints=kept), replay(checkpoints=kept)
+    assert first.lost_pages == resumed.lost_pages != 0
 
 
 def test_resuming_replays_only_what_follows() -> None:

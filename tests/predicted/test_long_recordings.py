@@ -17,9 +17,8 @@ from pagealloc_model.base import arrays
 from pagealloc_model.cli.predictions import TABLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store import write_store
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import ELASTIC, shipped_recording
 
-ELASTIC = pm.Assumptions(reclaim="elastic")
 EMPTY = pm.Assumptions(reclaim="elastic", start="empty")
 SHIPPED = (
     ("xfree", pm.Assumptions()),

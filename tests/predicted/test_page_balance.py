@@ -32,7 +32,7 @@ class LeakyCarrier(ModelCarrier):
 def run(carrier: ModelCarrier) -> PageBalance:
     """All events, with a look at the balance every 1000."""
     events, places = random_events(EVENTS), np.full(EVENTS, -1, np.int32)
-    found = PageBalance(carrier, places, 0)
+    found = PageBalance(carrier, places)
     for position in range(0, EVENTS, 1000):
         assert carrier.advance(events, places, position, position + 1000, -1) == position + 1000
         carrier.state.st[at.LOG_ROWS] = 0

@@ -14,12 +14,9 @@ from pagealloc_model.predicted.reclaim_mode import (
     several_choices,
 )
 from pagealloc_model.show.html.results import replay_text
-from tests.small_recordings import LITERAL, shipped_recording
+from tests.small_recordings import ELASTIC, LITERAL, shipped_recording
 
 # Nothing that only one mode of reclaim has is silently left out in the other
-
-
-ELASTIC = pm.Assumptions(reclaim="elastic")
 
 
 @pytest.mark.parametrize("name", ELASTIC_SETTINGS)

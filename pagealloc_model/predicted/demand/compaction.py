@@ -559,6 +559,7 @@ class Exchange:
     Attributes:
         due: the event before which the next cluster's places are exchanged; one past all events
             after the last.
+        unowned: bool by page, in use throughout and no object's; changed as places are exchanged.
     """
 
     def __init__(
@@ -579,10 +580,10 @@ class Exchange:
         self._freed[events["object"][frees]] = frees
         self._made = np.full(len(objects), -1, np.int64)
         self._made[events["object"][others]] = others
-        self._unowned = state.pages["where"] == at.ALLOCATED
+        self.unowned = state.pages["where"] == at.ALLOCATED
         for order in np.unique(objects["order"][places >= 0]).tolist():
             own = places[(places >= 0) & (objects["order"] == order)]
-            self._unowned[(own[:, None] + np.arange(1 << order)).ravel()] = False
+            self.unowned[(own[:, None] + np.arange(1 << order)).ravel()] = False
         self._clusters = sorted(clusters, key=lambda each: self._freed[each.objects[0]])
         self._number, self._end = -1, len(events)
         self._go_on()
@@ -627,7 +628,7 @@ class Exchange:
         records = self._pages[first : first + size]
         suits = (records["where"] == at.ALLOCATED) & (records["order"] == 0)
         suits &= records["tag"] == 1
-        suits &= self._unowned[first : first + len(records)] | (owners >= 0)[: len(records)]
+        suits &= self.unowned[first : first + len(records)] | (owners >= 0)[: len(records)]
         there = first + np.flatnonzero(suits)
         is_exact = np.isin(wanted, there)
         others = np.setdiff1d(there, wanted)
@@ -643,7 +644,7 @@ class Exchange:
             if other >= 0:
                 self._places[other] = old
             else:
-                self._unowned[page], self._unowned[old] = False, True
+                self.unowned[page], self.unowned[old] = False, True
             owners[page - first] = number
             if first <= old < first + len(records):
                 owners[old - first] = other
