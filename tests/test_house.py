@@ -135,9 +135,8 @@ THROUGH_OTHERS = {
     *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
     *("diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
     *("loads.demand", "notebook.start_here", "numbers.values", "predicted.start.as_read"),
-    *("recording.event_files", "recording.record.emit_events"),
-    *("recording.record.host", "recording.record.kernel_memory"),
-    *("recording.record.machine_state", "recording.trace.walk", "show.drawing"),
+    *("recording.record.kernel_memory", "recording.record.machine_state"),
+    *("recording.trace.walk", "show.drawing"),
 }
 """Modules that tests of what uses them test; one that gets tests of its own leaves this list."""
 
