@@ -261,8 +261,8 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         model; measurable: quantities of pairs with a measurable effect; predicted, right, wrong and
-        not_predicted among them; quiet: predicted ones without; quiet_inside: of these, predictions
-        within the interval; judged: rows with a prediction and an interval, effects or not; hold:
+        not_predicted among them; quiet: quantities without, predicted or not; quiet_inside: of
+        these, predictions within the interval; judged: rows with an interval, effects or not; hold:
         of these, those whose measured interval holds the prediction.
     """
     changes = each_pair_once(changes)
@@ -275,7 +275,7 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
     scores = []
     for model, rows in models.items():
         counts = [int((rows["verdict"] == own).sum()) for own in counted]
-        quiet = (rows["verdict"] == statistics.NO_EFFECT) & rows["predicted"].notna()
+        quiet = rows["verdict"] == statistics.NO_EFFECT
         scores.append(
             {
                 "model": model,
@@ -283,7 +283,7 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
                 **dict(zip(("predicted", "right", "wrong", "not_predicted"), counts, strict=True)),
                 "quiet": int(quiet.sum()),
                 "quiet_inside": int((rows["inside"] & quiet).sum()),
-                "judged": int((rows["predicted"].notna() & rows["low"].notna()).sum()),
+                "judged": int(rows["low"].notna().sum()),
                 "hold": int((rows["inside"] & rows["predicted"].notna()).sum()),
             }
         )

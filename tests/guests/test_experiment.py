@@ -244,9 +244,13 @@ def test_the_score_counts_verdicts_beside_no_change() -> None:
         "not_predicted": 1,
         "quiet": 2,
         "quiet_inside": 1,
-        "judged": 6,
+        "judged": 7,
         "hold": 2,
     }
+    none = {"predicted": float("nan"), "inside": False}
+    without = [row | none for row in rows if row["verdict"] == NO_EFFECT]
+    counted = score_table(pd.DataFrame([*rows, *without])).set_index("model").loc["elastic"]
+    assert (counted["quiet"], counted["quiet_inside"], counted["judged"]) == (4, 1, 9)
     null = score.loc["no change"]
     assert (null["measurable"], null["predicted"], null["right"], null["wrong"]) == (5, 0, 0, 5)
     assert (null["quiet"], null["quiet_inside"]) == (2, 2)
