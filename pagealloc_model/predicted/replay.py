@@ -251,17 +251,19 @@ def replay(
 ) -> Replay:
     """Predict what the allocator would have done under a policy.
 
-    Uses the recording's demand (T10.11) and start state only: the result does not change if
-    zone_locked, pcpu_drain, extfrag, lock events and later snapshots are taken out of the
-    recording. When vmstat ticks ran, if that was recorded, is demand; what they drained is not.
+    Uses the recording's demand (T10.11) and start state only: with a mode of reclaim that was asked
+    for, and elastic values where it is elastic, the result does not change if zone_locked,
+    pcpu_drain, extfrag, lock events and later snapshots are taken out of the recording. Otherwise
+    the last snapshot has a say: its reclaimed pages in the mode, its scanned slabs in the values.
+    When vmstat ticks ran, if that was recorded, is demand; what they drained is not.
 
     Args:
         recording: an opened recording.
         policy: fields that differ from the recorded policy; or a kernel build, whose own code
             then takes the model's place from the start state on.
         rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release
-            and settings; "evidence" uses what the allocator did as well, and then the sentence
-            above no longer holds.
+            and settings; "evidence" uses what the allocator did as well, and then the
+            result may change.
         assumptions: None for the defaults: the mode of reclaim is chosen as commands choose it.
             `Assumptions(reclaim="literal")` repeats what the recorded kernel reclaimed.
         seed: for choices that nothing in the recording settles.

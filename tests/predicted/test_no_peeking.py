@@ -11,7 +11,7 @@ from pagealloc_model.predicted.replay import replay as replay_recording
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from tests.small_recordings import shipped_recording, shipped_replay
+from tests.small_recordings import ELASTIC, LITERAL, shipped_recording, shipped_replay
 
 ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
 ANSWER_TABLES = (
@@ -29,7 +29,9 @@ TABLES = (
     "outcomes",
     "vmstat",
 )
-RECORDINGS = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+LITERALLY = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+ELASTICALLY = ("highatomic_stock", "highatomic_gate3")
+"""Recordings whose kernels reclaimed."""
 
 
 def without_answers(trace: Trace) -> Trace:
@@ -54,10 +56,17 @@ def blinded(recording: Recording) -> Recording:
     return copy
 
 
-@pytest.fixture(scope="module", params=RECORDINGS)
+@pytest.fixture(
+    scope="module",
+    params=[*((name, LITERAL) for name in LITERALLY), *((name, ELASTIC) for name in ELASTICALLY)],
+    ids=lambda case: f"{case[0]}-{case[1].reclaim}",
+)
 def both(request: pytest.FixtureRequest) -> tuple[Recording, Replay, Replay]:
-    recording = shipped_recording(request.param)
-    return recording, shipped_replay(request.param), replay_recording(blinded(recording))
+    name, assumptions = request.param
+    recording = shipped_recording(name)
+    is_literal = assumptions == LITERAL
+    full = shipped_replay(name) if is_literal else replay_recording(recording, assumptions=ELASTIC)
+    return recording, full, replay_recording(blinded(recording), assumptions=assumptions)
 
 
 def test_something_was_deleted(both: tuple[Recording, Replay, Replay]) -> None:
@@ -76,7 +85,7 @@ def test_predicted_tables_are_bit_identical(
     _, start = start_snapshots(recording)
     deleted = [e.time_ns for e in recording.dated_snapshots if e.time_ns > start.time_ns]
     sighted = getattr(full, name)
-    if name in ("free_pages", "pageblocks", "pcp"):
+    if name in ("free_pages", "pageblocks", "pcp", "vmstat"):
         sighted = sighted[~sighted["time_ns"].isin(deleted)].reset_index(drop=True)
     assert len(sighted) or name == "fallbacks"
     pd.testing.assert_frame_equal(getattr(blind, name), sighted, check_exact=True)
