@@ -483,7 +483,7 @@ LOCK_TIMES = (
     Number("longest wait at pcp->lock", "us", LOWER, "count",
            partial(_list_waits, lambda waits: max(waits, default=0) / 1e3),
            words="pcp->lock: longest"),
-    Number("trylocks failed", "", LOWER, "count", _trylocks, words="pcp->lock: failed trylocks"),
+    Number("trylocks failed", "", LOWER, "count", _trylocks, words="pcp->lock: failed tries"),
     Number("longest spell without rescheduling", "us", LOWER, "count",
            lambda times: Values(max(times.spells()["ns"], default=0) / 1e3),
            words="longest spell"),

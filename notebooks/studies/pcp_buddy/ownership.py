@@ -27,7 +27,7 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.policy import ElasticAssumptions
+from pagealloc_model.numbers.errors import recorded_lock_model
 
 RECORDINGS = ("xfree", "kbuild")
 CPUS = (2, 8, 32, 128, 316)
@@ -130,12 +130,14 @@ def _version(way: str | None) -> pm.Policy:
 
 
 def _version_values(run: pm.Replay | pm.synthetic.Run) -> dict[str, float]:
-    times = run.lock_times()
+    is_recorded = isinstance(run, pm.Replay)
+    times = run.lock_times(recorded_lock_model(run.recording) if is_recorded else None)
     effects = ownership_effects(run).rows.set_index(["metric", "scope"])["value"]
     failed = times.trylocks[["frees", "allocations"]].sum()
     zone, lists = times.acquisitions["wait_ns"], times.list_waits["wait_ns"]
     return {
         "zone->lock acquisitions": float(len(times.acquisitions)),
+        "zone->lock held, ms": times.acquisitions["hold_ns"].sum() / 1e6,
         **_waits("zone->lock", zone),
         "pcp->lock acquisitions": effects["pcp->lock acquisitions", "all"],
         "pcp->lock hand-overs": effects["pcp->lock hand-overs", "all"],
@@ -240,9 +242,8 @@ def pressure() -> pd.DataFrame:
 
 
 def _pressed_counters(recording: pm.Recording, policy: pm.Policy, seed: int) -> pd.Series:
-    """The counters named in PRESSED at the end of an elastic replay."""
-    own = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions())
-    table = pm.replay(recording, policy, assumptions=own, seed=seed).vmstat
+    """The counters named in PRESSED at the end of a replay in the mode that is chosen for it."""
+    table = pm.replay(recording, policy, seed=seed).vmstat
     last = table[table["time_ns"] == table["time_ns"].max()]
     return last.set_index("name")["value"].reindex(list(PRESSED))
 

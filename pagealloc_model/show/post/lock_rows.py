@@ -11,6 +11,7 @@ import numpy as np
 
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import as_name, count_of
+from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.locks import with_spread
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.numbers.vocabulary import LOCK_TIMES, STATES, swept
@@ -19,6 +20,7 @@ from pagealloc_model.predicted.lock_times import TRYLOCK
 from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
+    from pagealloc_model.predicted.lock_times import LockModel
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
 
@@ -35,28 +37,29 @@ def is_about_locks(fields: Iterable[str]) -> bool:
 
 def lock_words(replay: Replay) -> str:
     """What the table rests on."""
-    costs = replay.lock_times().model.costs
+    costs = recorded_lock_model(replay.recording).costs
     each = [(one.name, getattr(costs, one.name)) for one in fields(costs)]
     origins = ", ".join(sorted({cost.origin for _, cost in each if cost.ns}))
     values = ", ".join(f"{name} {cost.ns:.0f}" for name, cost in each if cost.ns)
     return (
-        "Holds include failed trylocks of lists; a spell is a CPU's waits and holds without a "
-        "point to reschedule. Times follow from the model's holds and the costs of one "
-        f"({origins}; ns: {values}); brackets: costs {SPREAD:.1f} times lower and higher."
+        "Holds include failed trylocks; a spell is a CPU's waits and holds without a point to "
+        "reschedule. Times are of holds at their costs with tracing "
+        f"({origins}; ns: {values}); brackets: x and / {SPREAD:.1f}."
     )
 
 
 def lock_table(base: Replay, patch: Replay) -> str:
     """Both sides' holds, waits, failed trylocks and free memory below a pageblock."""
-    sides = [_sides(replay) for replay in (base, patch)]
+    model = recorded_lock_model(base.recording)
+    sides = [_sides(replay, model) for replay in (base, patch)]
     rows = [(name, *(side[name] for side in sides)) for name in sides[0]]
     titles = (Column(title="", words=True), "predicted", "patch")
     return Table(titles, rows, grouped=False).to_text()
 
 
-def _sides(replay: Replay) -> dict[str, str]:
+def _sides(replay: Replay, model: LockModel) -> dict[str, str]:
     """Value with its range over the costs of locks, by the name of its row."""
-    times = replay.lock_times()
+    times = replay.lock_times(model)
     spread = with_spread(times)
     whole = spread[spread["scope"] == "all"].set_index("metric")[["value", "low", "high"]]
     ranges = {row.in_words: whole.loc[row.name].tolist() for row in LOCK_TIMES if row.words}
@@ -64,16 +67,16 @@ def _sides(replay: Replay) -> dict[str, str]:
     share = 100 * swept(STATES, zones)["unusable_index_pageblock"]
     # a failed trylock moves one page under zone->lock (S11.3)
     logged = int((times.acquisitions["cause"] != TRYLOCK).sum())
-    holds = [logged + failed for failed in ranges["pcp->lock: failed trylocks"]]
+    holds = [logged + failed for failed in ranges["pcp->lock: failed tries"]]
     return {
         "zone->lock: holds": _in_range(*holds),
         **{name: _in_range(*values) for name, values in ranges.items()},
-        "free below a pageblock (%)": f"{share:.3g}",
+        "free in fragments (%)": f"{share:.3g}",
     }
 
 
 def _in_range(value: float, low: float, high: float) -> str:
-    """Such as "461 (193 to 1,406)"; without a range where the costs change nothing."""
+    """Such as "1,903 (633 to 5,937)"; without a range where the costs change nothing."""
     texts = [
         f"{one:,.0f}" if one >= 100 or one == int(one) else f"{one:.2g}"
         for one in (value, low, high)

@@ -12,6 +12,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.numbers import locks
+from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.vocabulary import LOCK_TIMES
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.show.post import lock_rows
@@ -59,12 +60,13 @@ def test_holds_are_those_of_all_paths(xfree: pm.Recording) -> None:
             re.split(r"\s{2,}", line.strip()) for line in lock_table(base, patch).splitlines()[2:]
         )
     }
-    holds = [len(side.lock_times().acquisitions) for side in (base, patch)]
+    model = recorded_lock_model(xfree)
+    holds = [len(side.lock_times(model).acquisitions) for side in (base, patch)]
     shown = [int(cell.split()[0].replace(",", "")) for cell in rows["zone->lock: holds"]]
     assert shown == holds
-    failed = patch.lock_times().trylocks[["frees", "allocations"]].sum().sum()
-    assert rows["pcp->lock: failed trylocks"][1].split()[0] == f"{failed:.0f}"
-    spell = patch.lock_times().stalls["longest_spell_ns"].max() / 1e3
+    failed = patch.lock_times(model).trylocks[["frees", "allocations"]].sum().sum()
+    assert rows["pcp->lock: failed tries"][1].split()[0] == f"{failed:,.0f}"
+    spell = patch.lock_times(model).stalls["longest_spell_ns"].max() / 1e3
     assert rows["longest spell (us)"][1].split()[0] == f"{spell:,.0f}"
 
 
