@@ -160,7 +160,10 @@ def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | N
 
     if options.kernel_source is None:
         if options.patch is not None:
-            raise UsageError("--patch: needs --kernel-source, the tree that it changes")
+            raise UsageError(
+                "--patch: needs --kernel-source, the tree that it changes; for FIELD=VALUE use "
+                "replay --set or compare --patch"
+            )
         return None
     return KernelBuild(options.kernel_source, policy, options.patch)
 

@@ -54,6 +54,8 @@ FEW = 20
 TIMES = ("ns", "us", "ms", "s")
 LARGEST_PERCENT = 10.0
 """A relative change above this is a number, too."""
+LARGEST_NUMBER = 2.0**60
+"""What no machine has of anything that is counted."""
 JUDGEMENTS = {"within error": "in error", "fails null": "null"}
 """Verdicts in words that fit a column."""
 DISTANCE = "in share of range"
@@ -172,8 +174,11 @@ def measures(row: Any) -> tuple[str, str, str, str]:
 
 
 def in_measure(row: Any, amount: object) -> str:
-    """A difference in the row's measure: percent of base, a number, or points of a share."""
-    if pd.isna(amount):
+    """A difference in the row's measure: percent of base, a number, or points of a share.
+
+    An end beyond `LARGEST_NUMBER` is none.
+    """
+    if pd.isna(amount) or abs(float(amount)) > LARGEST_NUMBER:  # type: ignore[arg-type]
         return NOT_AVAILABLE
     value = float(amount)  # type: ignore[arg-type]
     if row.unit == "share":

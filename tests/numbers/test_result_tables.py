@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.numbers.result_tables import Style, comparison_table
+from pagealloc_model.numbers.result_tables import Style, comparison_table, in_measure
 from pagealloc_model.show.post import Footer, posted_figures
 from tests import synthetic_tables as tables
 
@@ -84,3 +86,9 @@ def test_what_there_is_not_is_refused_and_posted_figures_carry_their_source() ->
     needed = {"subject", "address", "date", "machine", "variant", "quantity", "value", "unit"}
     assert needed <= set(posted.columns)
     assert (posted["low"] <= posted["high"]).all()
+
+
+def test_an_end_that_no_machine_reaches_is_none() -> None:
+    row = SimpleNamespace(unit="blocks", base=0.0, patch=15.0)
+    assert in_measure(row, 2e9) == "+2000000000n"
+    assert in_measure(row, 1.2e36) == "NA"
