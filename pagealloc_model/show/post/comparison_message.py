@@ -18,6 +18,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.numbers import comparison as verdicts
 from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import RepeatedComparison, recorded_values, repeated
+from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.result_tables import (
     Style,
     comparison_table,
@@ -243,8 +244,9 @@ def _one_screen(
     setting = setting or first.footer().policy_difference
     happens = [f"{setting}.", f"For the recorded demand the model predicts {', '.join(named)}."]
     if is_about_locks(changed):
-        yield Fixed(text=lock_table(first.base, first.patch))
-        yield Words(text=f"{load_words(recordings[0])} {lock_words(first.base)}".strip())
+        model = recorded_lock_model(recordings[0])
+        yield Fixed(text=lock_table(first.base, first.patch, model))
+        yield Words(text=f"{load_words(recordings[0])} {lock_words(model)}".strip())
         happens = happens[:1]
     yield Words(text=" ".join([*happens, *reclaim]))
     yield Fixed(text=_believed_table(shown, _measured(whole)))

@@ -11,7 +11,6 @@ import numpy as np
 
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import as_name, count_of
-from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.locks import with_spread
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.numbers.vocabulary import LOCK_TIMES, STATES, swept
@@ -35,9 +34,9 @@ def is_about_locks(fields: Iterable[str]) -> bool:
     return any(name.startswith(LOCK_FIELDS) for name in fields)
 
 
-def lock_words(replay: Replay) -> str:
+def lock_words(model: LockModel) -> str:
     """What the table rests on."""
-    costs = recorded_lock_model(replay.recording).costs
+    costs = model.costs
     each = [(one.name, getattr(costs, one.name)) for one in fields(costs)]
     origins = ", ".join(sorted({cost.origin for _, cost in each if cost.ns}))
     values = ", ".join(f"{name} {cost.ns:.0f}" for name, cost in each if cost.ns)
@@ -48,9 +47,8 @@ def lock_words(replay: Replay) -> str:
     )
 
 
-def lock_table(base: Replay, patch: Replay) -> str:
+def lock_table(base: Replay, patch: Replay, model: LockModel) -> str:
     """Both sides' holds, waits, failed trylocks and free memory below a pageblock."""
-    model = recorded_lock_model(base.recording)
     sides = [_sides(replay, model) for replay in (base, patch)]
     rows = [(name, *(side[name] for side in sides)) for name in sides[0]]
     titles = (Column(title="", words=True), "predicted", "patch")

@@ -51,16 +51,13 @@ def test_the_words_say_what_the_load_is(xfree: pm.Recording) -> None:
 
 
 def test_holds_are_those_of_all_paths(xfree: pm.Recording) -> None:
+    model = recorded_lock_model(xfree)
     base, patch = (
         pm.replay(xfree, policy) for policy in (None, pm.Policy(pageblock_ownership="pcp_buddy"))
     )
-    rows = {
-        name: values
-        for name, *values in (
-            re.split(r"\s{2,}", line.strip()) for line in lock_table(base, patch).splitlines()[2:]
-        )
-    }
-    model = recorded_lock_model(xfree)
+    lines = lock_table(base, patch, model).splitlines()[2:]
+    cells = (re.split(r"\s{2,}", line.strip()) for line in lines)
+    rows = {name: values for name, *values in cells}
     holds = [len(side.lock_times(model).acquisitions) for side in (base, patch)]
     shown = [int(cell.split()[0].replace(",", "")) for cell in rows["zone->lock: holds"]]
     assert shown == holds
@@ -83,7 +80,7 @@ def test_a_new_row_is_in_every_table_of_locks(
     for module in (locks, lock_rows):
         monkeypatch.setattr(module, "LOCK_TIMES", (*LOCK_TIMES, new))
     replay = pm.replay(xfree)
-    assert "zone->lock: spell (us)" in lock_table(replay, replay)
+    assert "zone->lock: spell (us)" in lock_table(replay, replay, recorded_lock_model(xfree))
     times = replay.lock_times()
     spread = locks.with_spread(times)
     longest = times.spells()["ns"].max() / 1e3
