@@ -84,11 +84,25 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_policy(
     parser: argparse.ArgumentParser, option: str, meaning: str, *, required: bool = False
-) -> None:
+) -> argparse.Action:
     """Add an option that `policy_of` reads."""
-    parser.add_argument(
+    return parser.add_argument(
         option, action="append", metavar="FIELD=VALUE,...", required=required, help=meaning
     )
+
+
+class _Refusal(argparse.Action):
+    """Refuses its option with `const`."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: object, values: object, option: str | None = None
+    ) -> None:
+        parser.error(f"{option}: {self.const}")
+
+
+def refuse(parser: argparse.ArgumentParser, option: str, said: str) -> None:
+    """Refuse an option that the command does not have, in a line that names those it has."""
+    parser.add_argument(option, action=_Refusal, nargs="*", const=said, help=argparse.SUPPRESS)
 
 
 def add_reclaim(parser: argparse.ArgumentParser) -> None:
@@ -116,12 +130,18 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tree_patch(parser: argparse.ArgumentParser) -> None:
-    """Add --patch, beside --kernel-source."""
+    """Add --tree-patch, beside --kernel-source; --patch is a policy's, in other commands."""
     parser.add_argument(
-        "--patch",
+        "--tree-patch",
         type=Path,
         metavar="FILE",
         help="patch to that tree, which stays as it is on disk",
+    )
+    refuse(
+        parser,
+        "--patch",
+        "for FIELD=VALUE use replay --set or compare --patch, for a patch to the tree --tree-patch "
+        "FILE",
     )
 
 
@@ -159,13 +179,10 @@ def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | N
     from pagealloc_model.kernel_source.build import KernelBuild
 
     if options.kernel_source is None:
-        if options.patch is not None:
-            raise UsageError(
-                "--patch: needs --kernel-source, the tree that it changes; for FIELD=VALUE use "
-                "replay --set or compare --patch"
-            )
+        if options.tree_patch is not None:
+            raise UsageError("--tree-patch: needs --kernel-source, the tree that it changes")
         return None
-    return KernelBuild(options.kernel_source, policy, options.patch)
+    return KernelBuild(options.kernel_source, policy, options.tree_patch)
 
 
 def policy_of(option: str, words: Sequence[str] | None) -> Policy:

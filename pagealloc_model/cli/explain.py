@@ -49,7 +49,9 @@ def add_explain(commands: Commands) -> None:
         "also say what the same memory would answer under this policy, such as "
         "min_free_kbytes=65536 or highatomic_gate_order=3",
     )
-    parser.add_argument("--release", metavar="R", help="kernel release, such as 6.8.0, if not told")
+    parser.add_argument(
+        "--release", metavar="RELEASE", help="kernel release, such as 6.8.0, if not told"
+    )
     parser.add_argument(
         "--rules",
         metavar="SERIES[,RULE=BOOL...]",

@@ -19,6 +19,7 @@ from pagealloc_model.cli.arguments import (
     add_recording,
     json_text,
     opened,
+    refuse,
 )
 
 RECORDING_IMPOSSIBLE = COMMAND_FAILED = 1
@@ -87,7 +88,7 @@ def add_record(commands: Commands) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", required=True, help="directory to create"
     )
-    parser.add_argument("--seconds", type=float, metavar="N", help="end after this time")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end after this time")
     parser.add_argument(
         "--python",
         action="store_true",
@@ -224,7 +225,7 @@ def add_snapshot(commands: Commands) -> None:
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="new, or of an earlier call")
     parser.add_argument(
-        "--seconds", type=float, metavar="N", default=0.0, help="take snapshots for this long"
+        "--seconds", type=float, metavar="S", default=0.0, help="take snapshots for this long"
     )
     parser.add_argument(
         "--interval", type=float, metavar="S", default=1.0, help="seconds between two (1)"
@@ -464,7 +465,8 @@ def add_trim(commands: Commands) -> None:
         "--start", type=float, metavar="S", help="seconds after the first event to start at"
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="seconds to keep")
-    parser.add_argument("--events", type=int, metavar="N", help="events to keep at most")
+    parser.add_argument("--most-events", type=int, metavar="N", help="events to keep at most")
+    refuse(parser, "--events", "use --most-events N")
     parser.add_argument(
         "--anonymise", action="store_true", help="remove what names the machine or its programs"
     )
@@ -491,7 +493,7 @@ def run_trim(options: argparse.Namespace) -> int:
         options.destination,
         start_s=options.start,
         seconds=options.seconds,
-        events=options.events,
+        events=options.most_events,
         anonymise=options.anonymise,
         keep_names=tuple(options.keep_name),
         keep_functions=options.keep_functions,
@@ -513,7 +515,7 @@ def add_synth(commands: Commands) -> None:
         "synth",
         run_synth,
         "make up a load on a machine of any size",
-        example="pagealloc synth exit -o avalanche --cpus 64 --gib 128 --set pages=4096",
+        example="pagealloc synth exit -o avalanche --cpus 64 --gib 128 --number pages=4096",
         more="Scenarios: exit (a process per CPU, all exit at once), boot (many short "
         "processes), purgers (many CPUs allocate, few free), churn (workers map, touch "
         "and unmap).",
@@ -528,12 +530,14 @@ def add_synth(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, metavar="N", default=0, help="of random choices")
     parser.add_argument("--rules", metavar="SERIES", help="kernel series (default: the newest)")
     parser.add_argument(
-        "--set",
+        "--number",
+        dest="numbers",
         action="append",
         metavar="NUMBER=VALUE",
         default=[],
         help="a number of the scenario, such as pages=4096; may be repeated",
     )
+    refuse(parser, "--set", "use --number NUMBER=VALUE")
 
 
 def run_synth(options: argparse.Namespace) -> int:
@@ -545,11 +549,11 @@ def run_synth(options: argparse.Namespace) -> int:
     from pagealloc_model.show.post.tables import longest_hold_table, spread_table, trylock_line
 
     rules = options.rules or preset_names()[-1]
-    words = [word.partition("=")[::2] for word in options.set]
+    words = [word.partition("=")[::2] for word in options.numbers]
     try:
         numbers = {name: int(value) for name, value in words}
     except ValueError:
-        wrong = " ".join(options.set)
+        wrong = " ".join(options.numbers)
         raise UsageError(f"--set {wrong}: write NUMBER=VALUE, whole numbers") from None
     demand = scenario(
         options.scenario,

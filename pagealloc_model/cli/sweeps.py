@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
@@ -11,10 +12,13 @@ from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
     add_json,
+    add_policy,
     add_reclaim,
     add_recordings,
     add_rules,
     json_text,
+    policy_of,
+    refuse,
 )
 from pagealloc_model.policy.policy import Assumptions, Policy
 
@@ -166,33 +170,25 @@ def add_fleet(commands: Commands) -> None:
         "fleet",
         run_fleet,
         "compare two sets of hosts: ranges over hosts, intervals, significance",
-        example="pagealloc fleet --base A/ --patch B/ --patch-set highatomic_gate_order=3",
+        example="pagealloc fleet --base-hosts A/ --patch-hosts B/ --patch highatomic_gate_order=3",
         more="""
         Hosts are recordings; a folder of recordings stands for all of them. Finished hosts are
         kept.
         """,
         policy_fields=True,
     )
-    parser.add_argument(
-        "--base", nargs="+", metavar="PATH", default=[], help="recordings of the A side's hosts"
-    )
-    parser.add_argument(
-        "--patch", nargs="+", metavar="PATH", default=[], help="recordings of the B side's hosts"
-    )
-    parser.add_argument(
-        "--base-set",
-        action="append",
-        metavar="FIELD=VALUE",
-        default=[],
-        help="policy of the A side (default: as recorded); may be repeated",
-    )
-    parser.add_argument(
-        "--patch-set",
-        action="append",
-        metavar="FIELD=VALUE",
-        default=[],
-        help="policy of the B side (default: as recorded); may be repeated",
-    )
+    for side in ("base", "patch"):
+        hosts = f"--{side}-hosts"
+        parser.add_argument(
+            hosts,
+            nargs="+",
+            metavar="PATH",
+            default=[],
+            help=f"recordings of the {side} side's hosts",
+        )
+        policy = add_policy(parser, f"--{side}", f"policy of the {side} side (as recorded)")
+        policy.type = partial(_setting, hosts)
+        refuse(parser, f"--{side}-set", f"use --{side} FIELD=VALUE,..., for the hosts {hosts} PATH")
     add_rules(parser)
     add_reclaim(parser)
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one a CPU)")
@@ -203,12 +199,21 @@ def add_fleet(commands: Commands) -> None:
     add_json(parser)
 
 
+def _setting(hosts: str, text: str) -> str:
+    """The value of a fleet's policy option; `hosts` is that of the side's hosts."""
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no FIELD=VALUE; for the hosts use {hosts} PATH"
+        )
+    return text
+
+
 def run_fleet(options: argparse.Namespace) -> int:
     """Run both sides, write and print; 1 if a host failed."""
-    policies = [Policy.parse(words) for words in (options.base_set, options.patch_set)]
-    base, patch = options.base, options.patch
+    policies = [policy_of(f"--{side}", getattr(options, side)) for side in ("base", "patch")]
+    base, patch = options.base_hosts, options.patch_hosts
     if not (base and patch):
-        raise UsageError("a fleet needs hosts: recordings for --base and --patch")
+        raise UsageError("a fleet needs hosts: recordings for --base-hosts and --patch-hosts")
     import pagealloc_model as pm
 
     result = pm.fleets.fleet(

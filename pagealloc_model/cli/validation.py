@@ -405,7 +405,9 @@ def add_judge(commands: Commands) -> None:
         default=100000,
         help="random operations to take (default %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of machines and operations")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="of machines and operations"
+    )
     parser.add_argument(
         "--pageblock-order",
         type=int,
@@ -433,7 +435,7 @@ def run_judge(options: argparse.Namespace) -> int:
     from pagealloc_model.kernel_source.judge import judge, judge_pressure, judge_recorded
     from pagealloc_model.kernel_source.source_tree import open_tree
 
-    tree = open_tree(options.kernel_source, options.patch)
+    tree = open_tree(options.kernel_source, options.tree_patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
     Policy(pageblock_order=options.pageblock_order or None)  # refuses one that no kernel has
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"

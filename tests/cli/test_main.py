@@ -1,3 +1,4 @@
+import argparse
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
+from pagealloc_model.cli.arguments import Commands
 from pagealloc_model.cli.main import build_parser
 
 Capture = pytest.CaptureFixture[str]
@@ -53,6 +55,19 @@ def test_help_has_an_example_that_parses(command: str, capsys: Capture) -> None:
     assert build_parser().parse_args(words).run.__name__ == f"run_{command}"
 
 
+def test_an_option_means_the_same_in_every_command() -> None:
+    """Its value is called by the same word, files and directories that are written apart."""
+    (added,) = (each for each in build_parser()._actions if isinstance(each, Commands))
+    values: dict[str, set[object]] = {}
+    for parser in added.choices.values():
+        for action in (each for each in parser._actions if each.help != argparse.SUPPRESS):
+            for option in {*action.option_strings} - {"-o", "--output"}:
+                word = re.split(r"\W", str(action.metavar))[0]
+                values.setdefault(option, set()).add(word)
+    assert values["--patch"] == values["--base"] == {"FIELD"}
+    assert {option for option, named in values.items() if len(named) > 1} == set()
+
+
 def test_every_command_is_in_the_help(checkout: Path) -> None:
     texts = [file.read_text() for file in (checkout / "pagealloc_model/cli").glob("*.py")]
     written = {name for text in texts for name in re.findall(r"(?m)^def run_(\w+)", text)}
@@ -81,6 +96,12 @@ def test_version(capsys: Capture) -> None:
         ("explore kbuild --port -1", "no port"),
         ("stacks kbuild --top -1", "give 1 or more"),
         ("judge --kernel-source x --operations 0", "'0' is not a number of operations"),
+        ("validate x --patch a.patch", "for a patch to the tree --tree-patch FILE"),
+        ("replay x --patch pcp_batch=3", "for FIELD=VALUE use replay --set"),
+        ("fleet --base a b --patch c d", "'a' is no FIELD=VALUE; for the hosts use --base-hosts"),
+        ("fleet --patch-hosts a --patch-set pcp_batch=3", "use --patch FIELD=VALUE"),
+        ("trim x y --events 5", "use --most-events N"),
+        ("synth exit -o x --set pages=5", "use --number NUMBER=VALUE"),
     ],
 )
 def test_wrong_usage_is_refused_in_one_line(arguments: str, said: str, capsys: Capture) -> None:
@@ -112,7 +133,7 @@ def test_wrong_usage_is_refused_in_one_line(arguments: str, said: str, capsys: C
         ("explore kbuild --no-browser --state damaged/state.json", "this is no state"),
         ("lab nosuch", "lab takes no 'nosuch'"),
         ("lab ''", "lab takes no ''"),
-        ("synth exit -o out --set pages=many", "write NUMBER=VALUE, whole numbers"),
+        ("synth exit -o out --number pages=many", "write NUMBER=VALUE, whole numbers"),
         ("sweep kbuild --vary pcp_batch=1,2 --points 2 --one-at-a-time", "give one of them"),
         ("fleet", "a fleet needs hosts"),
         ("stacks kbuild --patch pcp_batch=3", "only holds differ by policy"),

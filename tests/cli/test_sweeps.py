@@ -51,7 +51,7 @@ def test_a_sweep_is_written_printed_and_resumed(
     [
         ("sweep mixed_6.1", "auto"),
         ("sweep mixed_6.1 --reclaim literal", "literal"),
-        ("fleet --base kbuild --patch mixed_6.1 --reclaim elastic", "elastic"),
+        ("fleet --base-hosts kbuild --patch-hosts mixed_6.1 --reclaim elastic", "elastic"),
     ],
 )
 def test_reclaim_is_left_to_the_sweep_unless_asked_for(

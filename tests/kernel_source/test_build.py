@@ -128,9 +128,9 @@ def test_commands_take_a_kernel_source(
     assert "Left to the shim" in text
     patch = tmp_path / "gate.patch"
     patch.write_text(ORDER_GATE)
-    assert main(["replay", str(recording), *source, "--patch", str(patch), "--json"]) == 0
+    assert main(["replay", str(recording), *source, "--tree-patch", str(patch), "--json"]) == 0
     assert f"with {patch}" in json.loads(capsys.readouterr().out)["kernel_source"]
-    assert main(["validate", str(recording), "--patch", str(patch)]) == 2
+    assert main(["validate", str(recording), "--tree-patch", str(patch)]) == 2
     assert "needs --kernel-source" in capsys.readouterr().err
 
 

@@ -84,7 +84,7 @@ def test_the_command_prints_and_writes(
 ) -> None:
     monkeypatch.setattr(records, "cache_directory", lambda: tmp_path)
     path = str(write_recording(tmp_path / "small"))
-    recorded = ["fleet", "--base", path, "--patch", path, "--patch-set", "pcp_batch=4"]
+    recorded = ["fleet", "--base-hosts", path, "--patch-hosts", path, "--patch", "pcp_batch=4"]
     output = tmp_path / "hosts.parquet"
     assert main([*recorded, "-o", str(output)]) == 0
     assert_mailable(capsys.readouterr().out)
@@ -97,8 +97,11 @@ def test_the_command_prints_and_writes(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--base", "kbuild"], "a fleet needs hosts"),
-        (["--base", "kbuild", "--patch", "xfree", "--patch-set", "pcp_batch=0"], "outside 1 to"),
+        (["--base-hosts", "kbuild"], "a fleet needs hosts"),
+        (
+            ["--base-hosts", "kbuild", "--patch-hosts", "xfree", "--patch", "pcp_batch=0"],
+            "outside 1 to",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
