@@ -1,22 +1,23 @@
 # One boot. DEFRAG, SETTINGS (sysctls of the side), ADVISED (huge pages a second that are advised, or 0) and PROGRAMS
-# are set in a line above; rr and thp lie in PROGRAMS. Reads fill memory, atomic requests fill the reserve beside them,
-# a minute of huge-page faults follows, and the same atomic requests again.
+# are set in a line above; rr and thp, linked statically, lie in PROGRAMS. Reads fill memory, atomic requests fill the
+# reserve beside them, a minute of huge-page faults follows, and the same atomic requests again.
+mount -t tmpfs none /tmp; cp $PROGRAMS/rr $PROGRAMS/thp /tmp
 sysctl -w $SETTINGS
 huge=/sys/kernel/mm/transparent_hugepage
 echo always > $huge/enabled; echo $DEFRAG > $huge/defrag
 grep . $huge/enabled $huge/defrag $huge/khugepaged/*
 churn=/sys/kernel/debug/atomic_churn
 state() { echo "== $1"; cat /proc/uptime /proc/vmstat /proc/pagetypeinfo $churn/stat; }
-reads() { for i in 1 2 3 4; do $PROGRAMS/rr /mnt/disk/big 10000 $1 0 & done; wait; }
+reads() { for i in 1 2 3 4; do /tmp/rr /mnt/disk/big 10000 $1 0 & done; wait; }
 atomics() { echo 256 > $churn/slots; echo 1000 > $churn/period_us; reads $1; echo 0 > $churn/period_us; sleep 1; }
 state start
 reads 40
 state full
 atomics 15
 state quiet
-for i in 1 2; do $PROGRAMS/rr /mnt/disk/big 10000 60 1000 & done
-if [ $ADVISED != 0 ]; then $PROGRAMS/thp 60 $ADVISED 6 advise & fi
-$PROGRAMS/thp 60 5 60 &
+for i in 1 2; do /tmp/rr /mnt/disk/big 10000 60 1000 & done
+if [ $ADVISED != 0 ]; then /tmp/thp 60 $ADVISED 6 advise & fi
+/tmp/thp 60 5 60 &
 wait
 state end
 atomics 15
