@@ -16,8 +16,8 @@ state full
 atomics 15
 state quiet
 for i in 1 2; do /tmp/rr /mnt/disk/big 10000 60 1000 & done
-if [ $ADVISED != 0 ]; then /tmp/thp 60 $ADVISED 6 advise & fi
-/tmp/thp 60 5 60 &
+if [ $ADVISED != 0 ]; then /tmp/thp 60 $ADVISED 60 advise & fi
+/tmp/thp 60 5 300 &
 wait
 state end
 atomics 15
