@@ -61,6 +61,8 @@ def zone_verdicts(
         free = seen_free(m, zone)
         low = wmark_pages(m, zone, at.WMARK_LOW)
         least = wmark_pages(m, zone, at.WMARK_MIN)
+        if order == 0 and later & at.ALLOC_IGNORES_BOOST:
+            least = m.st[at.zone_at(zone) + at.ZONE_MIN]
         above = pages_above_mark(m, zone, order, least, highest_type, later, free)
         unmarked = pages_above_mark(m, zone, order, 0, highest_type, later, free)
         reserve = m.st[at.zone_at(zone) + at.ZONE_LOWMEM_RESERVE + highest_type]

@@ -74,7 +74,7 @@ class ZoneVerdict:
         usable: free pages that count for this request: the order, CMA and the reserve left out.
         needed: pages of the min mark that this request must leave.
         reserve: lowmem_reserve against it.
-        above: pages above both, at most 0 where it fails for want of memory.
+        above: pages above both, at most 0 where it fails for want of memory that it may take.
         has_block: a free block of the order or above is of a type that it may take.
         compaction: "suitable", "not suitable" or "not needed".
         index: fragmentation index in thousandths, -1000 with a free block of any type.
@@ -93,12 +93,19 @@ class ZoneVerdict:
     index: int
 
     @property
+    def protected(self) -> int:
+        """Pages above its mark that lowmem_reserve keeps from the request, if that shuts it out."""
+        return max(self.above + self.reserve, 0) if self.above <= 0 else 0
+
+    @property
     def why(self) -> str:
         """Why the zone does not serve the request, "" if it does."""
         if not self.place:
             return "not in the zonelist"
         if self.passes:
             return ""
+        if self.protected:
+            return "lowmem_reserve"
         return "too little memory" if self.above <= 0 else "no block"
 
 
@@ -235,7 +242,8 @@ class Explanation:
                 f"{_pages(by.above)} above its min mark"
                 + (f" and a free block of order {order} or above{after}." if order else f"{after}.")
             )
-        short = [each for each in asked if each.above <= 0]
+        shut = [each for each in asked if each.protected]
+        short = [each for each in asked if each.above <= 0 and not each.protected]
         lacking = [each for each in asked if each.above > 0]
         fails = "would fail" if self.request.what == "asked for" else "failed"
         parts = []
@@ -249,14 +257,30 @@ class Explanation:
             worst = max(short, key=lambda each: each.above)
             parts.append(
                 f"{self._titles(short)} {_have(short, 'is', 'are')} below the mark that holds for "
-                f"it ({_pages(1 - worst.above)} short at best)"
+                f"it ({_pages(1 - worst.above)} short{' at best' if len(short) > 1 else ''}"
+                f"{self._left_out(short)})"
             )
-        what = "fragmentation" if lacking and not short else "lack of memory"
-        if lacking and short:
-            what = "fragmentation and lack of memory"
+        parts += [
+            f"{self.zone_title(each)} has {_pages(each.protected)} above its min mark, but its "
+            f"lowmem_reserve keeps {each.reserve:,} from requests that other zones may serve"
+            for each in shut
+        ]
+        reasons = {"fragmentation": lacking, "lack of memory": short, "lowmem_reserve": shut}
+        what = " and ".join(reason for reason, zones in reasons.items() if zones)
         if self.unseen:
             parts.append(f"{' and '.join(self.unseen)}, not in the report, might serve it")
         return f"Order {order} {fails} for {what}: {'; '.join(parts)}."
+
+    def _left_out(self, short: Sequence[ZoneVerdict]) -> str:
+        """Pages of the highatomic reserve and CMA without which the zones are short."""
+        parts = []
+        for each in short:
+            pages = each.zone.free - each.usable - ((1 << self.request.order) - 1)
+            if each.above + pages > 0:
+                is_cma = each.zone.free_cma and "CMA" not in self.answer.types
+                what = "CMA" if is_cma else "the highatomic reserve"
+                parts.append(f"; {pages:,} of {what} in {self.zone_title(each)} are not for it")
+        return "".join(parts)
 
     def _held(self, lacking: Sequence[ZoneVerdict]) -> str:
         """Which blocks of the order are there and of no use."""

@@ -98,6 +98,42 @@ def test_isolated_blocks_serve_nobody() -> None:
     assert "those there are 100 of Isolate" in explained(report([zone])).sentence
 
 
+def test_the_zone_that_has_pages_is_named_with_what_keeps_them() -> None:
+    kept = {"name": "DMA", "min": 30, "blocks": {"Movable": (262,)}}
+    normal_is_short = MadeZone(name="Normal", min=1000, blocks={"Movable": (400,)})
+    for reserve, shuts in ((234, True), (231, False)):
+        dma = MadeZone(lowmem_reserve=(0, reserve, reserve, reserve), **kept)  # type: ignore[arg-type]
+        found = explained(report([dma, normal_is_short], order=0))
+        assert (found.answer.serving is None) == shuts
+        if shuts:
+            assert found.sentence == (
+                "Order 0 failed for lack of memory and lowmem_reserve: Normal is below the mark "
+                "that holds for it (601 pages short); DMA has 232 pages above its min mark, but "
+                "its lowmem_reserve keeps 234 from requests that other zones may serve."
+            )
+            assert [each.why for each in found.answer.zones] == [
+                "too little memory",
+                "lowmem_reserve",
+            ]
+    zone = MadeZone(
+        min=1000, reserved_highatomic=512, blocks={"HighAtomic": (512,), "Movable": (600,)}
+    )
+    found = explained(report([zone], order=0))
+    assert (
+        "(401 pages short; 512 of the highatomic reserve in Normal are not for it)"
+        in found.sentence
+    )
+
+
+def test_no_zone_serves_from_below_its_mark() -> None:
+    """An atomic request of order 0 is held to the mark without its boost."""
+    zone = MadeZone(min=1000, boost=800, blocks={"Movable": (400,)})
+    found = explained(report([zone], order=0, gfp="GFP_ATOMIC", version=(6, 1)))
+    by = found.answer.serving
+    assert by is not None and by.above > 0
+    assert by.usable - by.needed - by.reserve == by.above
+
+
 def test_highmem_is_kept_from_requests_for_the_kernel() -> None:
     """A 32-bit machine: a gigabyte free in HighMem does not help GFP_KERNEL."""
     reserve = (0, 500, 9000, 9000)
@@ -212,7 +248,7 @@ def test_verdicts_are_those_of_the_kernel_at_that_moment(path: Path) -> None:
     [
         (
             "oom_6.1.176",
-            "Order 0 failed for lack of memory: DMA32 and DMA are below the mark that holds for it",
+            "Order 0 failed for lack of memory and lowmem_reserve: DMA32 is below the mark that",
         ),
         (
             "oom_cpuset_6.1.176",
