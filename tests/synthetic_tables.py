@@ -112,7 +112,7 @@ def judged_rows() -> pd.DataFrame:
         null_error=[20.0, 9500.0, 10.0, nan],
         change_low=[-21.0, -4000.0, -30.0, nan],
         change_high=[-19.0, 16000.0, 30.0, nan],
-        verdict=["better", "within error", "fails null", "unknown"],
+        verdict=["better", "within error", "unproven", "unknown"],
     )
 
 

@@ -51,6 +51,7 @@ from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
 from pagealloc_model.recording.recorded_machine import recorded_settings
+from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
@@ -154,15 +155,18 @@ def _dispersion(trace: Trace) -> float:
 
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
-WITHIN_ERROR, FAILS_NULL = "within error", "fails null"
+WITHIN_ERROR, UNPROVEN = "within error", "unproven"
 UNCHECKED, DOUBTED, UNKNOWN, ONE_SEED = "unchecked", "refused", "unknown", "one seed"
 BELIEVED = (BETTER, WORSE, CHANGED)
 """Verdicts on a change that is larger than the model's error on this recording."""
+BEYOND_ERROR = (*BELIEVED, UNPROVEN)
+"""The same, and that on such a change of a quantity that a null model predicts as well on this
+recording. A null model says where a quantity stays, not whether a policy changes it."""
 REASONS = {
+    UNPROVEN: "larger than it, but unproven",
     WITHIN_ERROR: "within the model's error",
     UNCHECKED: "not shown by the recording",
     ONE_SEED: "too rare to judge from one seed",
-    FAILS_NULL: "predicted no better than by a null model",
     SAME: "the same on both sides",
 }
 """Why others are not believed, in words."""
@@ -279,22 +283,16 @@ def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
     improved = (change > 0) == (better == "higher")
     verdicts = (
         (math.isnan(change), UNKNOWN),
-        (any(error is not None and not error.beats_null for error in errors), FAILS_NULL),
         (change == 0, SAME),
         (any(run.refused for run in runs), DOUBTED),
         (None in errors, UNCHECKED),
         (_needs_seeds(runs), ONE_SEED),
         (not (low > 0 or high < 0), WITHIN_ERROR),
+        (any(error is not None and not error.beats_null for error in errors), UNPROVEN),
         (not better, CHANGED),
         (improved, BETTER),
     )
     return next((verdict for holds, verdict in verdicts if holds), WORSE)
-
-
-def failed_last(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows in their order, those that failed their null model behind the others."""
-    failed = table["verdict"] == FAILS_NULL
-    return pd.concat([table[~failed], table[failed]], ignore_index=True)
 
 
 def believable_words(table: pd.DataFrame, refused: str = "") -> str:
@@ -330,41 +328,80 @@ _MARK_RULES = {  # said where there is such a mark
     "in error": "in error: the interval contains 0.",
     "one seed": "one seed: too rare to judge from one seed.",
     "unchecked": "unchecked: the recording does not show this quantity.",
-    "null": "null: a null model, such as no change, predicts the recording as well.",
+    UNPROVEN: "unproven: larger than the model's error, but a null model, such as no change since "
+    "the start, is as near to this quantity of the recording as the model.",
 }
 _NAMED, _SHOWN = 4, 12
 """Changes that the first sentence names, and those that a short text has rows for."""
 
 
-def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
+def guest_words(fields: Iterable[str], mode: str) -> str:
+    """How changes that policy fields made in guests were predicted, "" if no guest shows it.
+
+    Args:
+        fields: names.
+        mode: of reclaim.
+    """
+    data = shipped_recordings_directory()
+    path = data / "tables" / "experiments_scores.csv" if data else None
+    if path is None or not path.is_file():
+        return ""
+    settings = policy_settings()
+    names = {name: settings[name].metadata["kernel_name"] for name in fields}
+    scores = pd.read_csv(path, keep_default_na=False)
+    scores = scores[(scores["model"] == mode) & (scores["effects"] > 0)]
+    words = []
+    for name, setting in names.items():
+        own = scores[scores["setting"].isin((setting, f"vm.{name}"))]
+        if len(own):
+            right, within = (
+                own[column].str.extract(r"(\d+)", expand=False).astype(int).sum()
+                for column in ("direction", "within")
+            )
+            words.append(
+                f"Experiments in guests varied {own['setting'].iloc[0]} "
+                f"({', '.join(own['plan'])}): of {own['effects'].sum()} quantities that measurably "
+                f"changed, {right} were predicted in the right direction, {within} within the 95 % "
+                "interval."
+            )
+    return " ".join(words)
+
+
+def _short_text(rows: pd.DataFrame, comparison: Comparison, refused: str) -> str:
     """Changes beyond error in a sentence, and these rows with the totals of the machine."""
     keys = list(zip(rows["metric"], rows["scope"], strict=True))
     words = [voc.TOTAL_WORDS.get(key) for key in keys]
     named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
     known = rows.assign(words=named, total=list(map(bool, words)))[rows["verdict"] != UNKNOWN]
-    believed, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
+    beyond = known[known["verdict"].isin(BEYOND_ERROR)]
+    beyond = beyond.sort_values("verdict", key=lambda of: of == UNPROVEN, kind="stable")
+    rest = _other_words(known.drop(beyond.index))
     said = "no change is larger than the model's error"
-    if len(believed):
+    if len(beyond):
         changes = []
-        for row in believed.drop_duplicates("metric")[:_NAMED].itertuples():
+        for row in beyond.drop_duplicates("metric")[:_NAMED].itertuples():
             amount = in_measure(row, row.patch - row.base).rstrip("n").replace("pt", " points")
-            changes.append(f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}")
-        counts = f"{len(believed)} of {count_of(len(known), 'change')}"
-        are = "is" if len(believed) == 1 else "are"
+            mark = f" ({UNPROVEN})" if row.verdict == UNPROVEN else ""
+            up = "down" if amount[0] == "-" else "up"
+            changes.append(f"{row.words} {up} by {amount[1:]}{mark}")
+        counts = f"{len(beyond)} of {count_of(len(known), 'change')}"
+        are = "is" if len(beyond) == 1 else "are"
         said = f"{', '.join(changes)}; {counts} {are} larger than the model's error"
-    others = "the others" if len(believed) else f"all {len(known)}"
+    others = "the others" if len(beyond) else f"all {len(known)}"
     said += f"; {others}: {rest}" if rest else ""
-    first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
-    totals = known[known["total"]].drop(believed.index, errors="ignore")
+    first = paragraph(f"{comparison.title}: {f'believe no row: {refused}' if refused else said}.")
+    totals = known[known["total"]].drop(beyond.index, errors="ignore")
     lines = []
-    for row in pd.concat([believed[:_SHOWN], totals]).itertuples():
+    for row in pd.concat([beyond[:_SHOWN], totals]).itertuples():
         sides = (round(side) if abs(side) >= FEW else side for side in (row.base, row.patch))
         change, _, *interval = measures(row)
         lines.append(("", row.words, *sides, change, *interval, judgement(row)))
     titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
     cells = " ".join(f"{cell} " for line in lines for cell in line)
     rule = " ".join([_TOLD_RULE, *(words for mark, words in _MARK_RULES.items() if mark in cells)])
-    return f"{first}\n\n{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(rule)}"
+    guests = guest_words(comparison.changed_fields, comparison.base.assumptions.reclaim)
+    notes = (paragraph(words) for words in (rule, guests) if words)
+    return "\n\n".join([first, Table(titles, lines).to_text(TERMINAL), *notes])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -383,7 +420,7 @@ class RepeatedComparison:
     refused: str = ""
 
     def __repr__(self) -> str:
-        return _short_text(self.rows, self.comparisons[0].title, self.refused)
+        return _short_text(self.rows, self.comparisons[0], self.refused)
 
     @property
     def believable(self) -> str:
@@ -413,7 +450,7 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
     known = [key for key in by_run[0] if all(key in run for run in by_run)]
     by_key = ([run[key] for run in by_run] for key in known)
     rows = [judged_runs(runs, recordings, tested=True) for runs in by_key]
-    table = failed_last(pd.DataFrame(rows))
+    table = pd.DataFrame(rows)
     return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
 
 
@@ -434,7 +471,7 @@ class Comparison:
     errors: ModelErrors = NOT_VALIDATED
 
     def __repr__(self) -> str:
-        return _short_text(self.rows, self.title, self.errors.refused)
+        return _short_text(self.rows, self, self.errors.refused)
 
     def _repr_html_(self) -> str:
         from pagealloc_model.show.html.results import comparison_html
@@ -449,6 +486,12 @@ class Comparison:
         """The recording, the patch's policy, and the base's if it is not the recorded one."""
         base, patch = self.base.asked_policy, self.patch.asked_policy
         return f"{self.base.name}, {patch}" + (f" against {base}" if base.given() else "")
+
+    @property
+    def changed_fields(self) -> list[str]:
+        """Fields in which the policies differ."""
+        before, after = self.base.policy.given(), self.patch.policy.given()
+        return [name for name in policy_settings() if before.get(name) != after.get(name)]
 
     def validated(self, validation: Validation | None = None) -> Comparison:
         """The same with the model's errors on this recording, which say what is to be believed.
@@ -485,13 +528,13 @@ class Comparison:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """A row for each quantity; those that failed their null model are the last.
+        """A row for each quantity.
 
         metric, scope; base, patch and change in `unit`; unit; better: "lower", "higher" or "";
         error and null_error of the model, null_model; change_low and change_high: the interval of
         the change, error included; verdict.
         """
-        return failed_last(pd.DataFrame([judged_runs([change]) for change in self.changes]))
+        return pd.DataFrame([judged_runs([change]) for change in self.changes])
 
     @property
     def believable(self) -> str:

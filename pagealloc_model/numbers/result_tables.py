@@ -35,13 +35,15 @@ SIGNED_RULE = (
     "the change between two runs, from windows of the recording and from seeds, with the model's "
     "error added. A change is better or worse only if its interval excludes 0 (in error: it "
     "contains 0). unchecked: the recording does not show this metric, so no error is added. one "
-    "seed: too rare to judge from one seed. null: a null model is as near; these rows come last."
+    "seed: too rare to judge from one seed. unproven: larger than the error, but a null model is "
+    "as near to this metric of the recording as the model."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
     "direction is better show (patch - base) / base and are marked with ~. error: the model's "
     "error on this recording, in percent of base, or a number (n). Between asterisks: larger than "
-    "the model's error and the spread over windows of the recording. null: a null model is as near."
+    "the model's error and the spread over windows of the recording. unproven: larger, but a null "
+    "model is as near to this metric of the recording as the model."
 )
 ERROR_RULE = (
     "error: (predicted - measured) / measured, unless the unit says otherwise; an error in share "
@@ -56,7 +58,7 @@ LARGEST_PERCENT = 10.0
 """A relative change above this is a number, too."""
 LARGEST_NUMBER = 2.0**60
 """What no machine has of anything that is counted."""
-JUDGEMENTS = {"within error": "in error", "fails null": "null"}
+JUDGEMENTS = {"within error": "in error"}
 """Verdicts in words that fit a column."""
 DISTANCE = "in share of range"
 """The end of the units of errors without a sign."""

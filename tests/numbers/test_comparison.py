@@ -8,28 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from IPython.lib.pretty import pretty
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.numbers import comparison as model_errors
+from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import (
     BELIEVED,
     BETTER,
     CHANGED,
     DOUBTED,
-    FAILS_NULL,
     ONE_SEED,
     SAME,
     UNCHECKED,
     UNKNOWN,
+    UNPROVEN,
     WITHIN_ERROR,
     WORSE,
     Change,
     Comparison,
     ModelError,
     ModelErrors,
+    guest_words,
     interval_of,
     judged_runs,
     verdict_of,
@@ -111,6 +114,7 @@ def test_recordings_of_the_same_name_are_told_apart(small: pm.Recording, tmp_pat
         pm.compare(pm.replay(small), pm.replay(namesake))
 
 
+DATA = Path(__file__).parents[2] / "data"
 KEY = ("m", "all")
 EDGES = np.arange(WINDOWS + 1)
 
@@ -159,7 +163,9 @@ def comparison() -> Comparison:
         (110.0, (8, 12), "", error(2), CHANGED),
         (110.0, (-1, 21), "lower", error(2), WITHIN_ERROR),
         (110.0, (math.nan, math.nan), "lower", error(2), WITHIN_ERROR),
-        (110.0, (8, 12), "lower", error(2, null=1), FAILS_NULL),
+        (110.0, (8, 12), "lower", error(2, null=1), UNPROVEN),
+        (110.0, (-1, 21), "lower", error(2, null=1), WITHIN_ERROR),
+        (100.0, (0, 0), "lower", error(2, null=1), SAME),
         (110.0, (8, 12), "lower", error(0, null=0), WORSE),
         (110.0, (8, 12), "lower", None, UNCHECKED),
         (100.0, (0, 0), "lower", error(2), SAME),
@@ -265,6 +271,60 @@ def test_the_short_text_begins_with_what_changes(comparison: Comparison) -> None
     assert len(table.splitlines()) <= 36
     refused = replace(comparison, errors=ModelErrors(refused="of one task"))
     assert repr(refused).startswith(f"{comparison.base.name}, pcp_batch=31: believe no row: of one")
+
+
+def test_changes_of_what_a_null_model_predicts_as_well_are_told_with_a_mark(
+    comparison: Comparison,
+) -> None:
+    known = comparison.errors.by_row
+    by_row = {key: replace(error, null_error=error.error) for key, error in known.items()}
+    doubtful = replace(comparison, errors=replace(comparison.errors, by_row=by_row))
+    was, now = (
+        each.rows.set_index(["metric", "scope"])["verdict"] for each in (comparison, doubtful)
+    )
+    beyond = was.isin(BELIEVED) & (comparison.rows["error"] > 0).to_numpy()
+    assert beyond.any() and (now[beyond] == UNPROVEN).all()
+    assert (now[~beyond] == was[~beyond]).all()
+    said = " ".join(repr(doubtful).split())
+    assert "(unproven); " in said and "unproven: larger than the model's error, but" in said
+    assert f"{sum(was.isin(BELIEVED))} of " in said
+
+
+def test_guests_that_ran_with_a_setting_are_named() -> None:
+    said = guest_words(["min_free_kbytes", "pcp_batch"], "elastic")
+    assert said.startswith("Experiments in guests varied vm.min_free_kbytes (matrix, native_pairs,")
+    file = DATA / "tables" / "experiments_effects.csv"
+    effects = pd.read_csv(file).query("setting == 'vm.min_free_kbytes'")["elastic"]
+    right = int(effects.str.contains("[=+]").sum())
+    assert f"of {len(effects)} quantities" in said and f", {right} were predicted" in said
+    assert f" {int(effects.str.contains('=').sum())} within" in said
+    assert guest_words(["pcp_batch"], "elastic") == guest_words(["min_free_kbytes"], "none") == ""
+
+
+@pytest.mark.parametrize("name", ["matrix", "two_nodes"])
+def test_a_null_model_that_is_as_near_does_not_tell_whether_a_change_comes(name: str) -> None:
+    """Every effect went as predicted, those of quantities that a null model has as well, too."""
+    recording = shipped_recording(f"{name}_A1")
+    known = model_errors.model_errors(recording, None, Assumptions(reclaim="elastic")).by_row
+    table = pd.read_csv(DATA / "experiments" / name / "changes.csv")
+    effects = table[
+        table["pair"].str.startswith("A ")
+        & (table["mode"] == "elastic")
+        & ((table["low"] > 0) | (table["high"] < 0))
+    ]
+    rows = {number.run: number for number in voc.RUNS if number.name}
+    as_near = 0
+    for effect in effects[effects["metric"].isin(rows)].itertuples():
+        number = rows[effect.metric]
+        of = [
+            error
+            for (metric, scope), error in known.items()
+            if metric == number.name and scope.startswith(number.scope or "zone=")
+        ]
+        if of:
+            assert effect.predicted * effect.change > 0, effect
+            as_near += any(not error.beats_null for error in of)
+    assert as_near > 0
 
 
 def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:

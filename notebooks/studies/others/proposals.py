@@ -34,7 +34,6 @@ from pagealloc_model.notebooks.studies.others.proposal_sides import PROPOSALS, P
 import pagealloc_model as pm
 from pagealloc_model.allocator.layout import SITE_REFILL
 from pagealloc_model.base.text import count_of, percent
-from pagealloc_model.numbers.comparison import FAILS_NULL
 from pagealloc_model.numbers.statistics import resampled_interval
 from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.show.post.comparison_message import posted_figures
@@ -177,7 +176,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
         judged = pm.compare(base, patch).validated().rows
         chosen = judged[judged["metric"].isin(proposal.metrics)]
         changed = chosen[(chosen["patch"] - chosen["base"]).abs() > 0]
-        fails = changed["verdict"] == FAILS_NULL
+        fails = (changed["error"] >= changed["null_error"]) & (changed["error"] != 0)
         rows += [_recording_row(name, mode, row) for row in changed[~fails].itertuples()]
         if not len(changed):
             rows.append({"recording": name, "reclaim": mode, "metric": "no metric changes"})

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from pagealloc_model.base.text import count_of, number
-from pagealloc_model.numbers.comparison import BELIEVED, FAILS_NULL, WITHIN_ERROR
+from pagealloc_model.numbers.comparison import BELIEVED, BEYOND_ERROR, UNPROVEN, WITHIN_ERROR
 from pagealloc_model.numbers.result_tables import row_words
 from pagealloc_model.numbers.validation import score_words, scores
 from pagealloc_model.numbers.vocabulary import SERIES_WORDS, TOTAL_WORDS, column
@@ -265,7 +265,7 @@ def _bands(limit: float) -> Iterator[Trace]:
 MOST_ROWS = 12
 LEAST_BASE = 20
 """Below it a ratio says nothing."""
-_DRAWN = (*BELIEVED, WITHIN_ERROR, FAILS_NULL)
+_DRAWN = (*BEYOND_ERROR, WITHIN_ERROR)
 LARGEST = 10.0
 """Axes end at this factor, either way; what lies beyond stands at the edge."""
 NAME_WIDTH = 24
@@ -278,9 +278,8 @@ def talk_figure(
 ) -> Drawing:
     """Left, patch over base with the interval of each ratio; right, predicted over measured.
 
-    Marks tell what colours would, so that it reads in grey. Rows that failed their null model are
-    all drawn. Rows that nothing recorded checks are left out, and those whose base is below
-    `LEAST_BASE`, which the text below names.
+    Marks tell what colours would, so that it reads in grey. Rows that nothing recorded checks are
+    left out, and those whose base is below `LEAST_BASE`, which the text below names.
 
     Args:
         rows: judged rows of a comparison.
@@ -300,8 +299,8 @@ def talk_figure(
     grid.add(line | {"line": {"width": 1, "color": INK}, "showlegend": False}, 0)
     for words, verdicts, mark in (
         ("changed by more than the model's error", BELIEVED, "circle"),
+        ("unproven: larger, but a null model is as near", (UNPROVEN,), "x"),
         ("within the model's error", (WITHIN_ERROR,), "circle-open"),
-        ("predicted no better than by a null model", (FAILS_NULL,), "x"),
     ):
         part = shown[shown["verdict"].isin(verdicts)]
         if len(part):
@@ -343,16 +342,11 @@ def talk_figure(
 
 
 def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends.
-
-    Those that failed their null model are never left out for want of room.
-    """
+    """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends."""
     judged = rows[rows["verdict"].isin(_DRAWN) & (rows["base"] >= LEAST_BASE)]
     judged = judged[judged["patch"].notna()]
-    kinds = [judged["verdict"].isin(BELIEVED), judged["verdict"] == WITHIN_ERROR]
-    failed = judged[judged["verdict"] == FAILS_NULL]
-    others = pd.concat([judged[kind] for kind in kinds])
-    judged = pd.concat([others.head(max(MOST_ROWS - len(failed), 0)), failed])
+    kinds = (BELIEVED, (UNPROVEN,), (WITHIN_ERROR,))
+    judged = pd.concat([judged[judged["verdict"].isin(kind)] for kind in kinds]).head(MOST_ROWS)
     base = judged["base"]
     ends = {"from_ratio": base + judged["change_low"], "to_ratio": base + judged["change_high"]}
     values = {"ratio": judged["patch"]} | ends

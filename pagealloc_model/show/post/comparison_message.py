@@ -17,7 +17,12 @@ from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.numbers import comparison as verdicts
 from pagealloc_model.numbers import vocabulary as voc
-from pagealloc_model.numbers.comparison import RepeatedComparison, recorded_values, repeated
+from pagealloc_model.numbers.comparison import (
+    RepeatedComparison,
+    guest_words,
+    recorded_values,
+    repeated,
+)
 from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.result_tables import (
     Style,
@@ -148,7 +153,7 @@ def comparison_message(
     glyphs = UTF8 if utf8 else ASCII
     sections: dict[str, list[Block]] = {}
     if full:
-        changes = [f"{_change_words(first, name)}." for name in _changed_fields(first)]
+        changes = [f"{_change_words(first, name)}." for name in first.changed_fields]
         charts = [Fixed(text=chart) for chart in predicted_charts(first, glyphs=glyphs)]
         sections["What"] = [Words(text=" ".join([PREDICTED, *reclaim])), *_bullets(changes)]
         sections["On what"] = []
@@ -170,7 +175,7 @@ def comparison_message(
         blocks = _one_screen(whole, recordings, validations, reclaim, glyphs)
         sections[""] = [*blocks, *reproduce]
     names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
-    thread = posted_figures_of(_changed_fields(first))
+    thread = posted_figures_of(first.changed_fields)
     subject = f"mm/page_alloc: {first.patch.asked_policy} on {names}, predicted"
     if thread is not None:
         subject = f"Re: {thread['subject'].iloc[0]}"
@@ -227,7 +232,7 @@ def _one_screen(
 ) -> Iterator[Block]:
     """The claim, what happens, the rows and a chart of it, how right that is, what is left out."""
     first = whole.comparisons[0]
-    changed = _changed_fields(first)
+    changed = first.changed_fields
     claim = posted_claim(changed)
     if claim:
         yield Words(text=claim)
@@ -261,12 +266,22 @@ def _one_screen(
     if validations:
         headlines = ". ".join(validation.headline for validation in validations)
         right += f" How right the model is under the recorded policy: {headlines}."
+        guests = guest_words(changed, first.base.assumptions.reclaim)
+        right = f"{right} {guests}".rstrip()
     yield Words(text=right)
     counts = whole.rows["verdict"].value_counts()
     more = len(rows) - len(shown)
     left = [f"{more} smaller ones"] if more else []
+    unproven = whole.rows[whole.rows["verdict"] == verdicts.UNPROVEN]
+    if len(unproven):
+        one = next(unproven.itertuples())
+        amount = _amount(in_measure(one, one.patch - one.base), sign=True)
+        left.append(
+            f"{len(unproven)} beyond the model's error but unproven, a null model being as near "
+            f"({row_words(one)} {amount})"
+        )
     for verdict, words in verdicts.REASONS.items():
-        is_left = counts.get(verdict, 0) and verdict != verdicts.SAME
+        is_left = counts.get(verdict, 0) and verdict not in (verdicts.SAME, verdicts.UNPROVEN)
         left += [f"{counts[verdict]} {words}"] if is_left else []
     rest = f"Changes not shown: {', '.join(left)}. " if left else ""
     is_elastic = first.base.assumptions.reclaim == "elastic"
@@ -309,11 +324,6 @@ def posted_claim(fields: Iterable[str]) -> str:
     )
 
 
-def _changed_fields(comparison: Comparison) -> list[str]:
-    base, patch = (side.policy.given() for side in (comparison.base, comparison.patch))
-    return [name for name in policy_settings() if base.get(name) != patch.get(name)]
-
-
 def _change_words(comparison: Comparison, name: str) -> str:
     """Such as "vm.min_free_kbytes goes from 45056 to 90112 kB"."""
     about = policy_settings()[name].metadata
@@ -329,9 +339,9 @@ def _setting(value: Setting | None) -> str:
     return "as recorded" if value is None else value if isinstance(value, str) else str(int(value))
 
 
-def _amount(change: str) -> str:
+def _amount(change: str, *, sign: bool = False) -> str:
     """Such as "25.0 %", of "+25.0%"."""
-    amount = change.lstrip("+-")
+    amount = change if sign else change.lstrip("+-")
     for ending, words in (("%", " %"), ("pt", " percentage points"), ("n", "")):
         if amount.endswith(ending):
             return amount.removesuffix(ending) + words

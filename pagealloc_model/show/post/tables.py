@@ -115,8 +115,8 @@ REPEATED_RULE = (
     "where base is below 20 or the change is above 1000 %, and in percentage points (pt) for a "
     "share. error: the model's error on these recordings, in the same measure. A change is better "
     "or worse only if its interval, over runs and windows and with that error added, excludes 0 "
-    "(in error: it contains 0). unchecked: no recording shows this metric. null: a null model is "
-    "as near; these rows come last."
+    "(in error: it contains 0). unchecked: no recording shows this metric. unproven: larger than "
+    "the error, but a null model is as near to this metric of the recordings as the model."
 )
 
 

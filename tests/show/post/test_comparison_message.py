@@ -118,7 +118,7 @@ def test_several_runs_are_tested_and_the_test_is_named(
     assert main([*arguments, "--format", "md", "--full", "--style", "mmtests"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("# mm/page_alloc: pcp_batch=2 on small, predicted\n\n## What\n")
-    assert "sign-flip permutation test" in printed
+    assert "sign-flip permutation test" in " ".join(printed.split())
     assert "With 3 runs p is at least 0.25: no row can be marked." in printed.replace("\n", " ")
     assert "--seeds 3 --style mmtests" in printed.replace("\\\n    ", "")
     assert "Amean" in printed
