@@ -100,13 +100,10 @@ class ZoneVerdict:
     @property
     def why(self) -> str:
         """Why the zone does not serve the request, "" if it does."""
-        if not self.place:
-            return "not in the zonelist"
-        if self.passes:
-            return ""
-        if self.protected:
-            return "lowmem_reserve"
-        return "too little memory" if self.above <= 0 else "no block"
+        if not self.place or self.passes:
+            return "" if self.place else "not in the zonelist"
+        lacks = "lowmem_reserve" if self.protected else "too little memory"
+        return lacks if self.above <= 0 else "no block"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,12 +228,8 @@ class Explanation:
         by = self.answer.serving
         if by is not None:
             verb = "is" if self.request.what == "asked for" else "would now be"
-            after = ""
-            if self.request.what != "asked for":
-                after = (
-                    "; memory came free between the failure and the report, or pages went to "
-                    "others in between"
-                )
+            after = "; memory came free between the failure and the report, or went to others"
+            after = "" if self.request.what == "asked for" else after
             return (
                 f"Order {order} {verb} served by zone {self.zone_title(by)}: "
                 f"{_pages(by.above)} above its min mark"
@@ -273,14 +266,14 @@ class Explanation:
 
     def _left_out(self, short: Sequence[ZoneVerdict]) -> str:
         """Pages of the highatomic reserve and CMA without which the zones are short."""
-        parts = []
+        said = ""
         for each in short:
             pages = each.zone.free - each.usable - ((1 << self.request.order) - 1)
+            is_cma = each.zone.free_cma and "CMA" not in self.answer.types
+            what = "CMA" if is_cma else "the highatomic reserve"
             if each.above + pages > 0:
-                is_cma = each.zone.free_cma and "CMA" not in self.answer.types
-                what = "CMA" if is_cma else "the highatomic reserve"
-                parts.append(f"; {pages:,} of {what} in {self.zone_title(each)} are not for it")
-        return "".join(parts)
+                said += f"; {pages:,} of {what} in {self.zone_title(each)} are not for it"
+        return said
 
     def _held(self, lacking: Sequence[ZoneVerdict]) -> str:
         """Which blocks of the order are there and of no use."""
