@@ -27,6 +27,7 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
     ownership_effects,
     ownership_rows,
     ownership_table,
+    words_of,
 )
 
 import pagealloc_model as pm
@@ -39,6 +40,7 @@ from pagealloc_model.notebook.page_widget import folded_text
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebook.what_changes import replays_html
 from pagealloc_model.numbers.comparison import recorded_values
+from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.locks import lock_policy_rows, lock_policy_table
 from pagealloc_model.policy import OwnershipOptions
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes
@@ -341,7 +343,10 @@ PURGED_PAGES, PURGED_ROUNDS = 1024, 4
 
 
 def pcp_buddy(recording: pm.Recording | str) -> Explorer:
-    """Effects of pageblock ownership on zone->lock, pcp->lock and fragmentation."""
+    """Effects of pageblock ownership on zone->lock, pcp->lock and fragmentation.
+
+    Locks cost what they cost on the recorded machine, tracing included.
+    """
     load = _Load(recording)
     most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
     cpus = number_slider(
@@ -352,15 +357,19 @@ def pcp_buddy(recording: pm.Recording | str) -> Explorer:
         measured_over_time(load.recording, load.base), load.recording.trace.demand_span_ns[0]
     )
 
+    model = recorded_lock_model(load.recording)
+
     @lru_cache(maxsize=4)
     def mainline(*on: int) -> OwnershipEffects:
-        return ownership_effects(load.run(load.base.policy, *on))
+        run = load.run(load.base.policy, *on)
+        return ownership_effects(run, run.lock_times(model))
 
     def compute(
         policy: pm.Policy, progress: Progress, cancelled: threading.Event, *on: int
     ) -> View:
         base = mainline(*on)
-        patch = ownership_effects(load.run(policy, *on, progress, cancelled))
+        run = load.run(policy, *on, progress, cancelled)
+        patch = ownership_effects(run, run.lock_times(model))
         begin_ns = int(base.over_time["time_ns"].min())
         over_time = {
             label: figures.since_start(effects.over_time, begin_ns)
@@ -370,7 +379,7 @@ def pcp_buddy(recording: pm.Recording | str) -> Explorer:
 
         def words() -> str:
             text = ownership_table(base, patch, title, load.lines(*on))
-            rows = [(metric, scope, metric) for metric, scope in SHOWN]
+            rows = [(*key, words_of(*key)) for key in SHOWN]
             return _few_html(ownership_rows(base, patch), rows) + folded_text(text)
 
         known = {"measured": measured} if load.is_recorded(*on) else None

@@ -43,6 +43,7 @@ SHARES = {
 """Columns that show ownership as a share of mainline."""
 SHOWN = (
     ("zone->lock acquisitions", "all"),
+    ("zone->lock acquisitions", "failed trylocks"),
     ("zone->lock acquisitions", "refill"),
     ("zone->lock acquisitions", "drain"),
     ("zone->lock held", "all"),
@@ -59,7 +60,7 @@ SHOWN = (
     ("blocks free in part", "end"),
     ("unusable index", "order 9"),
 )
-"""Rows of the summary; locks are held for milliseconds of assumed costs."""
+"""Rows of the summary; locks are held for milliseconds."""
 PRESSED = (
     "pgsteal_kswapd",
     "pgsteal_direct",
@@ -132,7 +133,7 @@ def _version(way: str | None) -> pm.Policy:
 def _version_values(run: pm.Replay | pm.synthetic.Run) -> dict[str, float]:
     is_recorded = isinstance(run, pm.Replay)
     times = run.lock_times(recorded_lock_model(run.recording) if is_recorded else None)
-    effects = ownership_effects(run).rows.set_index(["metric", "scope"])["value"]
+    effects = ownership_effects(run, times).rows.set_index(["metric", "scope"])["value"]
     failed = times.trylocks[["frees", "allocations"]].sum()
     zone, lists = times.acquisitions["wait_ns"], times.list_waits["wait_ns"]
     return {
@@ -170,7 +171,9 @@ def summary() -> pd.DataFrame:
 
 
 def _effects_of_recording(recording: pm.Recording) -> tuple[OwnershipEffects, OwnershipEffects]:
-    return ownership_effects(pm.replay(recording)), ownership_effects(pm.replay(recording, OWNED))
+    model = recorded_lock_model(recording)
+    mainline, owned = (pm.replay(recording, policy) for policy in (None, OWNED))
+    return tuple(ownership_effects(run, run.lock_times(model)) for run in (mainline, owned))
 
 
 def purgers() -> pd.DataFrame:
@@ -196,7 +199,7 @@ def _run_purgers(count: int, policy: pm.Policy) -> pm.synthetic.Run:
 
 def _share_row(name: str, scenario: pm.synthetic.Demand, rules: str) -> dict[str, object]:
     runs = [pm.synthetic.run(scenario, policy, rules=rules) for policy in (None, OWNED)]
-    table = ownership_rows(*(ownership_effects(run) for run in runs))
+    table = ownership_rows(*(ownership_effects(run, run.lock_times()) for run in runs))
     values = table.set_index(["metric", "scope"])
     shares = {column: _share(values.loc[key]) for column, key in SHARES.items()}
     refilled = values.loc["refilled pages", "patch"]

@@ -354,20 +354,20 @@ def ownership_over_time(measured: Tables, predicted: Tables) -> Drawing:
 
     Args:
         measured: time_ns, quantity, value; None where the load was not recorded.
-        predicted: the same, or such tables by label.
+        predicted: the same, or such tables by label, with all quantities in the panels' order.
     """
     drawn = lanes(measured, predicted)
     origin = common_origin(drawn)
     series = {lane.key: series_by_key(lane.table, "quantity", "value", origin) for lane in drawn}
     panels, cuts = [], []
-    for name in keys_seen(drawn, "quantity")[::-1]:
+    for name in drawn[-1].table["quantity"].unique():
         lines = {lane: by_name[name] for lane, by_name in series.items() if name in by_name}
         cut = axis_cut(np.concatenate([[], *(y for _, y in lines.values())])) or {}
         panels.append((name + (" (axis cut)" if cut else ""), PREDICTION_COLOURS[0], lines))
         cuts.append(cut)
     title = "zone->lock, and the fragmentation it is paid with"
     names = [name for name, _, _ in panels]
-    grid = PanelGrid(names, title, TIME_AXIS, columns=2, y_axis={"rangemode": "tozero"})
+    grid = PanelGrid(names, title, TIME_AXIS, y_axis={"rangemode": "tozero"})
     grid.draw_lines(drawn, panels)
     for panel, cut in enumerate(cuts):
         grid.set_axis("y", panel, cut)
