@@ -31,6 +31,9 @@ class SpokenNames(anywidget.AnyWidget):
 
 MOST_AT_FIRST = 6
 """Controls that are seen at once; a button shows the others."""
+AS_RECORDED, FOLLOWS = "as recorded", "follows"
+"""Words of the box beside a control that is not set: its value is the recorded one, or another
+because it follows a field that is set, as min_free_kbytes does the order of pageblocks."""
 SLIDER_STEPS = 256
 """A slider spans at most this many steps of a field's range, so that each stays within reach."""
 
@@ -77,7 +80,7 @@ class PolicyControls(ipywidgets.VBox):
             )
             box = ipywidgets.Checkbox(
                 value=True,
-                description="as recorded",
+                description=AS_RECORDED,
                 indent=False,
                 tooltip=f"leave {control.description} as it was on the recorded machine",
                 layout=Layout(width="130px"),
@@ -157,34 +160,49 @@ class PolicyControls(ipywidgets.VBox):
         self.take(Policy())
 
     def take(self, policy: Policy) -> None:
-        """Set every control as a policy has it; listeners are told once.
-
-        A slider that does not reach a value is made to.
-        """
+        """Set every control as a policy has it; listeners are told once."""
         settings = policy.given()
         self._quiet = True
         for name, control in self.values.items():
-            value = settings.get(name, self._recorded[name])
-            if isinstance(control, ipywidgets.IntSlider):
-                control.step = math.gcd(control.step, int(value) - control.min)
-                control.max = max(control.max, int(value))
-                control.min -= max(0, -(-(control.min - int(value)) // control.step)) * control.step
-            control.value = value
+            _put(control, settings.get(name, self._recorded[name]))
             self.as_recorded[name].value = name not in settings
         self._quiet = False
         self.tell()
 
+    def follow(self, settings: Mapping[str, Setting]) -> None:
+        """Show what is in effect on the controls that are not set; listeners are not told."""
+        self._quiet = True
+        for name, control in self.values.items():
+            box, recorded = self.as_recorded[name], self._recorded[name]
+            value = recorded
+            if box.value and isinstance(control, ipywidgets.IntSlider):
+                value = settings.get(name, recorded)
+                _put(control, value)
+            box.description = AS_RECORDED if value == recorded else FOLLOWS
+        self._quiet = False
+
     def _moved(self, name: str, part: ipywidgets.Widget) -> None:
+        if self._quiet:
+            return
         box = self.as_recorded[name]
         self._moved_last = name
         if part is box and box.value:
-            was_quiet, self._quiet = self._quiet, True
+            self._quiet = True
             self.values[name].value = self._recorded[name]
-            self._quiet = was_quiet
-        elif part is not box and box.value and not self._quiet:
+            self._quiet = False
+        elif part is not box and box.value:
             box.value = False  # which tells
             return
         self.tell()
+
+
+def _put(control: ipywidgets.ValueWidget, value: Setting) -> None:
+    """Set a control; a slider that does not reach a value is made to."""
+    if isinstance(control, ipywidgets.IntSlider):
+        control.step = math.gcd(control.step, int(value) - control.min)
+        control.max = max(control.max, int(value))
+        control.min -= max(0, -(-(control.min - int(value)) // control.step)) * control.step
+    control.value = value
 
 
 def _control(

@@ -354,6 +354,7 @@ class RecordingExplorer(Answering):
         self.reclaim_told.value = html.escape(str(answer.sides.reclaim))
         self.status.say(answer.words)
         self._shown = question
+        self.controls.follow(answer.sides.candidate.policy.given())
 
     def _show_and_compare(self, answer: Answer) -> None:
         """The picture first; the comparison in words follows while that is looked at."""

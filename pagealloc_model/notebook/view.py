@@ -6,7 +6,7 @@ import asyncio
 import html
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from pagealloc_model.notebook.controls import PolicyControls, SpokenNames, next_
 from pagealloc_model.notebook.page_widget import FoldedHTML
 from pagealloc_model.notebook.picture import Chart, same_coordinates
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Policy
+from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.reclaim_mode import BY_RECLAIM
 from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
@@ -184,6 +185,7 @@ class _Shown:
     figure: Drawing
     words: str | Callable[[], str]
     asked: Policy
+    in_effect: Mapping[str, Setting]
     why: Callable[[str], str]
     seconds: float
 
@@ -264,6 +266,7 @@ class Explorer(Answering):
             figure=drawing_of(view.figure),
             words=view.words,
             asked=policy if view.replay is None else view.replay.asked_policy,
+            in_effect={} if view.replay is None else view.replay.policy.given(),
             why=why_still(view.replay),
             seconds=time.perf_counter() - start,
         )
@@ -286,6 +289,7 @@ class Explorer(Answering):
         before = self._last[0] if self._last and self._last[1] == values else None
         note = unmoved_words(before, policy, self.chart, [shown.figure], shown.why)
         self.chart.show(shown.figure)
+        self.controls.follow(shown.in_effect)
         self.status.say(f"shown: {shown.asked} ({shown.seconds:.1f} s)", note)
         self._last = answer[0]
 

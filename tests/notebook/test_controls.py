@@ -37,3 +37,19 @@ def test_moving_a_control_takes_the_field_and_it_is_given_back() -> None:
     controls.as_recorded["pcp_batch"].value = True
     assert controls.values["pcp_batch"].value == 63
     assert controls.policy == Policy()
+
+
+def test_a_control_that_is_not_set_shows_what_is_in_effect() -> None:
+    recorded = {"pageblock_order": 9, "min_free_kbytes": 45056}
+    controls = PolicyControls(list(recorded), recorded=recorded)
+    told: list[Policy] = []
+    controls.on_change(told.append)
+    slider, box = (part["min_free_kbytes"] for part in (controls.values, controls.as_recorded))
+    controls.values["pageblock_order"].value = 7
+    controls.follow({"pageblock_order": 7, "min_free_kbytes": 11264})
+    assert (slider.value, box.value, box.description) == (11264, True, "follows")
+    assert told == [Policy(pageblock_order=7)] == [controls.policy]
+    assert (slider.value - slider.min) % slider.step == 0
+    controls.reset()
+    controls.follow(recorded)
+    assert (slider.value, box.description) == (45056, "as recorded")
