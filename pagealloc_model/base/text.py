@@ -73,6 +73,15 @@ def number(value: object) -> str:
     return f"{amount:.2f}" if abs(amount) >= 1 else f"{amount:.4f}"
 
 
+def rounded(value: object) -> str:
+    """A value in three digits, or all those of a whole number; NA if it is not known."""
+    if _is_unknown(value):
+        return NOT_AVAILABLE
+    amount = float(value)  # type: ignore[arg-type]
+    is_whole = abs(amount) >= 100 or amount == round(amount)
+    return f"{amount:,.0f}" if is_whole else f"{amount:.3g}"
+
+
 def percent(value: object) -> str:
     """A ratio such as -0.25 as "-25.0%", with its sign, from 11 times on as "11 x".
 

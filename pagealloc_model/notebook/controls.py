@@ -272,7 +272,7 @@ class GroupedControls(PolicyControls):
         self._words: dict[str, str] = {}
         self._groups: dict[str, list[str]] = {}
         self.search = ipywidgets.Text(
-            placeholder="find a field: name, kernel name, meaning",
+            placeholder="name, kernel name or meaning",
             description="find",
             tooltip="shows the fields whose name, kernel name, topic or meaning has these words",
             style={"description_width": "36px"},

@@ -233,7 +233,7 @@ class RecordingExplorer(Answering):
         self.difference, self.text = FoldedHTML(), FoldedHTML()
         self.reclaim = ipywidgets.Dropdown(
             options=(
-                ("auto: as policy and recording ask for", AUTO),
+                ("auto: by policy and recording", AUTO),
                 ("literal: as recorded", "literal"),
                 ("elastic: the model decides", "elastic"),
             ),

@@ -226,9 +226,10 @@ class Explorer(Answering):
         tip = "leave every field as it was recorded"
         reset = ipywidgets.Button(description="All as recorded", tooltip=tip)
         reset.on_click(lambda _: controls.reset())
-        heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>")
-        below = (ipywidgets.HBox([reset, self.status]), self.chart, self.text)
-        super().__init__([heading, SpokenNames(), *self.own, controls, *below])
+        words = ipywidgets.HTML(f"<b>{html.escape(title)}</b>")
+        heading = ipywidgets.HBox([words, reset, self.status])
+        heading.add_class("pagealloc-heading")
+        super().__init__([heading, SpokenNames(), *self.own, controls, self.chart, self.text])
         self.text.add_class("pagealloc-words")
         first, now = self._asked(controls.policy), threading.Event()
         shown = self._view(first, now)

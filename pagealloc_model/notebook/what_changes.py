@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.base.text import count_of, number, times
+from pagealloc_model.base.text import count_of, rounded, times
 from pagealloc_model.notebook.page_widget import folded_text
 from pagealloc_model.numbers.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 from pagealloc_model.numbers.result_tables import in_measure, measures, with_unit
@@ -112,10 +112,7 @@ def _in_words(row: Any) -> str:
     if row.base > 0 and row.patch >= 3 * row.base:
         size = times(row.patch / row.base)
     unit = f" {row.unit}" if row.unit and not row.metric.endswith(row.unit) else ""
-    base, patch = (
-        f"{value:,.0f}" if abs(value) >= 1000 else number(value) for value in (row.base, row.patch)
-    )
-    return f"{verb} {name} {size}, from {base} to {patch}{unit}"
+    return f"{verb} {name} {size}, from {rounded(row.base)} to {rounded(row.patch)}{unit}"
 
 
 def _table(rows: pd.DataFrame) -> str:
@@ -130,8 +127,8 @@ def _table(rows: pd.DataFrame) -> str:
         change, _, low, high = (escape(words.strip()) for words in measures(row))
         cells = (
             escape(f"{with_unit(row)}{scope}"),
-            number(row.base),
-            number(row.patch),
+            rounded(row.base),
+            rounded(row.patch),
             f"<b>{change}</b>" if row.verdict in BELIEVED else change,
             "NA" if pd.isna(row.change_low) else f"{low} to {high}",
             _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),

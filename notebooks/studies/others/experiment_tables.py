@@ -20,6 +20,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.others.error_lines import apart, markdown
 
 import pagealloc_model as pm
+from pagealloc_model.base.text import rounded
 from pagealloc_model.guests.experiment import (
     CHANGES_FILE,
     MODES,
@@ -250,9 +251,9 @@ def result_lines() -> Iterator[str]:
         for row in by_setting[by_setting["model"].isin(MODES[:2])].itertuples():
             scores.append([name, row.axis, row.model, *_score_cells(row)])
         for row in measurable_effects(result.changes).to_dict("records"):
-            numbers = [_short(row[column]) for column in ("before", "change", "low", "high")]
+            numbers = [rounded(row[column]) for column in ("before", "change", "low", "high")]
             for mode in MODES[:2]:
-                numbers.append(f"{_short(row[mode])} {MARKS[row[f'{mode} verdict']]}".strip())
+                numbers.append(f"{rounded(row[mode])} {MARKS[row[f'{mode} verdict']]}".strip())
             effects.append([name, row["axis"], row["metric"], *numbers])
         for row in wrong_predictions(name).itertuples():
             wrong.append([name, row.axis, row.metric, row.cause])
@@ -289,12 +290,6 @@ def _score_cells(row: Any) -> list[str]:
 
 def _share(part: int, whole: int) -> str:
     return f"{part} ({100 * part / whole:.0f} %)" if whole else "NA"
-
-
-def _short(value: float) -> str:
-    if pd.isna(value):
-        return "NA"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 if __name__ == "__main__":

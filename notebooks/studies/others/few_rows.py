@@ -30,4 +30,6 @@ def _shown(value: object, times: int) -> str:
     if pd.isna(value):  # type: ignore[call-overload]
         return "NA"
     number = times * float(value)  # type: ignore[arg-type]
-    return f"{number:,.0f}" if abs(number) >= 10 or number.is_integer() else f"{number:.2g}"
+    if abs(number) >= 10 or number.is_integer():
+        return f"{number:,.0f}"
+    return f"{number:.2g}" if abs(number) >= 1 else f"{number:.3g}"

@@ -31,7 +31,7 @@ from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.text import count_of, number
+from pagealloc_model.base.text import count_of, rounded
 from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
@@ -241,10 +241,10 @@ def _folios(
 
 _PCP_BATCHING_LABELS = {
     "pcp_free_batched": "batch frees of a full list",
-    "pcp_decay_batched": "batch the periodic decay",
-    "pcp_drain_batched": "batch full drains",
     "pcp_batch": "",
     "pcp_batch_scale_max": "",
+    "pcp_decay_batched": "batch the periodic decay",
+    "pcp_drain_batched": "batch full drains",
 }
 """Fields of the controls, and what they are called where it is not their own name."""
 _PCP_BATCHING_CPUS_MAX = 64
@@ -300,7 +300,7 @@ def pcp_batching(recording: pm.Recording | str) -> Explorer:
         labels={name: label for name, label in _PCP_BATCHING_LABELS.items() if label},
         recorded=recorded,
         start={"pcp_free_batched": not recorded["pcp_free_batched"]},
-        at_first=MOST_AT_FIRST - 1,
+        at_first=2,
     )
     return Explorer(f"{load.recording.name}: zone->lock", controls, compute, (cpus,))
 
@@ -322,18 +322,13 @@ def _few_html(rows: pd.DataFrame, shown: Sequence[tuple[str, str, str]]) -> str:
     for metric, scope, words in shown:
         row = by_name.loc[(metric, scope)]
         unit = f" ({row['unit']})" if row["unit"] else ""
-        cells = (html.escape(words + unit), *map(number, (row["base"], row["patch"])))
+        cells = (html.escape(words + unit), *map(rounded, (row["base"], row["patch"])))
         lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     return f'<div class="pagealloc-difference"><table>{"".join(lines)}</table></div>'
 
 
-_PCP_BUDDY_FIRST = (
-    "pageblock_ownership",
-    "ownership.remote_free",
-    "ownership.routes_frees",
-    "ownership.claims_blocks",
-)
-"""What the posted versions differ in, and the two halves of the idea."""
+_PCP_BUDDY_FIRST = ("pageblock_ownership", "ownership.remote_free")
+"""What the posted versions differ in."""
 _PCP_BUDDY_FIELDS = dict.fromkeys(
     (*_PCP_BUDDY_FIRST, *(f"ownership.{option.name}" for option in fields(OwnershipOptions)))
 )

@@ -218,8 +218,8 @@ _AXIS = {
     # where every label may stay, plotly need not measure each whenever it draws
     "ticklabeloverflow": "allow",
 }
-TITLE_OFFSET = 12
-"""Pixels from a figure's top to its title."""
+TITLE_OFFSET, LEGEND_TOP, LEGEND_LINE = 12, 36, 19
+"""Pixels from a figure's top to its title and to its legend, and of a line of that."""
 
 
 class PanelGrid:
@@ -267,7 +267,7 @@ class PanelGrid:
             "paper_bgcolor": "white",
             "plot_bgcolor": "white",
             "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 12, "color": INK},
-            "legend": {"orientation": "h", "y": 1 - 36 / whole_height} | at_top,
+            "legend": {"orientation": "h", "y": 1 - LEGEND_TOP / whole_height} | at_top,
             "hovermode": "closest",
             "modebar": MODEBAR,
         }
@@ -422,7 +422,7 @@ def small_multiples(
     """One panel per key, all by default, one trace per lane in each, or a note.
 
     Values are sums over whatever else a table distinguishes. Panels in which nothing happens are
-    one line below.
+    one line below. An axis that does not begin at zero says so.
     """
     keys = keys_seen(drawn, key_column) if keys is None else keys
     origin = common_origin(drawn)
@@ -436,13 +436,33 @@ def small_multiples(
             levels[key] = values[0]
     shown = [key for key in keys if key not in levels] or list(keys)
     look = {"columns": columns, "y_axis": {"rangemode": "tozero"}}
-    grid = PanelGrid([words(key) for key in shown], title, TIME_AXIS, y_title, **look)
+    cuts = [axis_cut(panels[key].values()) for key in shown]
+    titles = [words(key) + CUT * bool(cut) for key, cut in zip(shown, cuts, strict=True)]
+    grid = PanelGrid(titles, title, TIME_AXIS, y_title, **look)
     lines_of = [(str(key), colour(key), panels[key]) for key in shown]
     grid.draw_lines(drawn, lines_of or [("", "", {})])
+    for panel, cut in enumerate(cuts):
+        grid.set_axis("y", panel, cut or {})
     if len(shown) < len(keys):
         still = (f"{words(key)} ({level:,.10g})" for key, level in levels.items())
         grid.write_below(f"Not drawn, the same in all lanes at all times: {', '.join(still)}.")
     return grid
+
+
+CUT = " (axis cut)"
+"""Behind the title of a panel whose axis does not begin at zero."""
+
+
+def axis_cut(lines: Iterable[Line]) -> dict[str, Any] | None:
+    """What an axis is told so that curves are told apart; None for values that are all the same.
+
+    {} where the axis begins at zero; else it need not, where that would leave half of it empty.
+    """
+    values = np.concatenate([[], *(y for _, y in lines)])
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    if low == high:
+        return None
+    return {"rangemode": "normal"} if low >= high / 2 else {}
 
 
 def keys_seen(drawn: Sequence[Lane], column: str, value: str = "") -> list[Any]:
@@ -497,16 +517,30 @@ def _renumbered(name: str, first_axis: int) -> str:
     return _AXIS_NAME.sub(counted_on, name)
 
 
+FLATTER, LEGEND_ROOM = 0.85, 40
+"""Height of panels in stacked figures, as a share of that alone; pixels that a legend takes."""
+
+
+def _flatter(part: Drawing, is_below: bool) -> Drawing:
+    margin = part.layout["margin"]
+    panels = part.layout["height"] - margin["t"] - margin["b"]
+    top = margin["t"] - is_below * LEGEND_ROOM
+    look = {"height": top + round(FLATTER * panels) + margin["b"], "margin": margin | {"t": top}}
+    return Drawing(traces=part.traces, layout=part.layout | look)
+
+
 @FigureFunction
 def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
     """One figure that shows all of them, each as high as it was.
 
-    The legend has each label once. Side margins are those of the first figure.
+    The legend has each label once, in the first figure; the others have no room for one. Side
+    margins are those of the first figure. Panels are flatter than alone, so that a page shows the
+    controls with them.
 
     Args:
         figures: of the same width, each with a `height` and a `margin` in its layout.
     """
-    parts = [drawing_of(figure) for figure in figures]
+    parts = [_flatter(drawing_of(figure), bool(number)) for number, figure in enumerate(figures)]
     first, last = parts[0].layout, parts[-1].layout
     height = sum(part.layout["height"] for part in parts)
     top, bottom = first["margin"]["t"], last["margin"]["b"]
@@ -552,6 +586,6 @@ def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
             traces.append(trace | place | {"showlegend": shown})
         first_axis += sum(name.startswith("xaxis") for name in axes)
         above += layout["height"]
-    legend_y = 1 - (1 - first["legend"]["y"]) * first["height"] / height
+    legend_y = 1 - LEGEND_TOP / height
     whole |= {"annotations": notes, "height": height, "margin": first["margin"] | {"b": bottom}}
     return Drawing(traces=traces, layout=whole | {"legend": first["legend"] | {"y": legend_y}})

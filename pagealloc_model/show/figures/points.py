@@ -18,6 +18,8 @@ from pagealloc_model.numbers.vocabulary import SERIES_WORDS, TOTAL_WORDS, column
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
+    LEGEND_LINE,
+    LEGEND_TOP,
     MEASUREMENT_SYMBOLS,
     PREDICTION_COLOURS,
     PREDICTION_DASHES,
@@ -241,7 +243,11 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
     if left:
         grid.write_below(f"Not drawn: {count_of(left, 'row')} without an interval or a prediction.")
     figure = grid.figure()
-    figure.update_layout(height=max(HEIGHT, int(figure.layout.height)))
+    # a legend of many settings has lines of its own above the panels
+    room = LEGEND_LINE * (len(set(changes["pair"])) // 2)
+    height = max(HEIGHT, int(figure.layout.height)) + room
+    figure.update_layout(height=height, legend_y=1 - LEGEND_TOP / height)
+    figure.update_layout(margin_t=figure.layout.margin.t + room)
     return figure
 
 
@@ -484,7 +490,7 @@ def fleet_hosts(hosts: pd.DataFrame, metrics: Sequence[str]) -> go.Figure:
     """
     axes = {"x_axis": {"type": "category"}, "y_axis": _FROM_ZERO}
     titles = [column(metric).in_words for metric in metrics]
-    grid = PanelGrid(titles, "Hosts of both sides", "", "per host", **axes)
+    grid = PanelGrid(titles, "Hosts of both sides", "", "per host", columns=2, **axes)
     for panel, metric in enumerate(metrics):
         values = hosts[metric].to_numpy(float)
         if np.nanmin(values) > 0 and np.nanmax(values) >= WIDE * np.nanmin(values):

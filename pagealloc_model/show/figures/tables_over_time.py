@@ -16,6 +16,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.sites import EMPTY_SITES
 from pagealloc_model.show.figures.faceted import (
+    CUT,
     FOOTER_HEIGHT,
     HEADER_HEIGHT,
     INK,
@@ -31,6 +32,7 @@ from pagealloc_model.show.figures.faceted import (
     Line,
     PanelGrid,
     Tables,
+    axis_cut,
     common_origin,
     count_trace,
     cycled,
@@ -338,7 +340,7 @@ def folios(measured: Tables, predicted: Tables) -> Drawing:
             served = 1 - rows["failed"].astype(float) / rows["asked"].astype(float)
             drawn.append((lane, served.set_axis(rows["order"])))
     names = [name for name, drawn in lanes_by_class.items() if drawn or name == "anon"]
-    axes = {"x_axis": {"dtick": 1}, "y_axis": {"range": [0, 1.05]}}
+    axes = {"x_axis": {"dtick": 1}, "y_axis": {"rangemode": "tozero"}}
     grid = PanelGrid(names, "Requests for folios that were served", "order", "share", **axes)
     for place, name in enumerate(names):
         for lane, by_order in lanes_by_class[name]:
@@ -362,8 +364,8 @@ def ownership_over_time(measured: Tables, predicted: Tables) -> Drawing:
     panels, cuts = [], []
     for name in drawn[-1].table["quantity"].unique():
         lines = {lane: by_name[name] for lane, by_name in series.items() if name in by_name}
-        cut = axis_cut(np.concatenate([[], *(y for _, y in lines.values())])) or {}
-        panels.append((name + (" (axis cut)" if cut else ""), PREDICTION_COLOURS[0], lines))
+        cut = axis_cut(lines.values()) or {}
+        panels.append((name + CUT * bool(cut), PREDICTION_COLOURS[0], lines))
         cuts.append(cut)
     title = "zone->lock, and the fragmentation it is paid with"
     names = [name for name, _, _ in panels]
@@ -393,22 +395,27 @@ WORDS = [_in_words(SMALLEST_NS << power) for power in range(32)]
 def lock_times(predicted: Tables) -> Drawing:
     """Counts of refills and drains by the time that they held, and waited for, zone->lock.
 
-    Times are binned by powers of two; who did not wait is left out. The counts' axis is
-    logarithmic where there are many.
+    Times are binned by powers of two; who did not wait is left out, and so are waits where there
+    are none. The counts' axis is logarithmic where there are many.
 
     Args:
         predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
     """
     drawn = lanes(None, predicted)
-    columns = (("held", "hold_ns"), ("waited for", "wait_ns"))
+    columns = [("held", "hold_ns"), ("waited for", "wait_ns")]
+    waits = any(lane.table["wait_ns"].any() for lane in drawn)
+    if not waits:
+        columns.pop()
     panels = [(site, *column) for column in columns for site in ("refill", "drain")]
     if any((lane.table["site"] == EMPTY_SITES[0]).any() for lane in drawn):
         panels += [(EMPTY_SITES[0], *column) for column in columns]
     titles = [f"{site.replace('_', ' ')}s, {words}" for site, words, _ in panels]
     words = ("zone->lock: time held and time waited for", "time (from t up to 2t)", "acquisitions")
-    # every other bin has a label: so they stand upright in a panel of half a page
-    ticks = {"tickvals": list(range(0, len(WORDS), 2)), "ticktext": WORDS[::2], "tickangle": 0}
-    grid = PanelGrid(titles, *words, columns=2, x_axis=ticks)
+    # few bins have a label: so they stand upright in a narrow panel
+    step = 4 if len(panels) > 2 else 2
+    ticks = {"tickvals": list(range(0, len(WORDS), step)), "ticktext": WORDS[::step]}
+    ticks["tickangle"] = 0
+    grid = PanelGrid(titles, *words, columns=4 if len(panels) <= 4 else 3, x_axis=ticks)
     hover = "%{customdata}: %{y}<extra>%{fullData.name}</extra>"
     begin = SMALLEST_NS.bit_length() - 1
     for panel, (site, _, column) in enumerate(panels):
@@ -424,6 +431,8 @@ def lock_times(predicted: Tables) -> Drawing:
         shown = {key: series.reindex(bins).reset_index(drop=True) for key, series in counts.items()}
         look = {"customdata": WORDS, "hovertemplate": hover}
         grid.draw_counts(panel, drawn, shown, f"{site}/{column}", absent, **look)
+    if not waits:
+        grid.write_below("Nothing waits for zone->lock.")
     return grid.drawing()
 
 
@@ -446,14 +455,12 @@ def at_a_glance(measured: Any, predicted: Any) -> Drawing:
     origin = min(int(replay.free_pages["time_ns"].min()) for replay in replays.values())
     quiet, panels, cuts = [], {}, []
     for words, lines in _quantities(sources, origin):
-        values = np.concatenate([[], *(y for _, y in lines.values())])
-        cut = axis_cut(values)
+        cut = axis_cut(lines.values())
         if cut is None:
             quiet.append(words)
             continue
         cuts.append(cut)
-        is_cut = bool(cut)
-        panels[words + (" (axis cut)" if is_cut else "")] = (words, INK, lines)
+        panels[words + CUT * bool(cut)] = (words, INK, lines)
     title = "What happens, and what the model predicts of it"
     y_axis = {"rangemode": "tozero"}
     grid = PanelGrid(list(panels), title, TIME_AXIS, y_axis=y_axis)
@@ -463,19 +470,6 @@ def at_a_glance(measured: Any, predicted: Any) -> Drawing:
     if quiet:
         grid.write_below(f"Nothing changes in: {'; '.join(quiet)}.")
     return grid.drawing()
-
-
-def axis_cut(values: np.ndarray) -> dict[str, Any] | None:
-    """What an axis is told so that curves are told apart; None for values that are all the same.
-
-    {} where the axis begins at zero; else a range, where that would leave half of it empty.
-    """
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    if low == high:
-        return None
-    room = 0.08 * (high - low)
-    is_cut = low >= high / 2
-    return {"range": [low - room, high + room], "autorange": False} if is_cut else {}
 
 
 def _quantities(sources: Mapping[str, Any], origin: int) -> Iterator[tuple[str, dict[str, Line]]]:
