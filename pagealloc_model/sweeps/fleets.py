@@ -16,7 +16,13 @@ from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.numbers.result_tables import labelled
-from pagealloc_model.numbers.statistics import CONFIDENCE, RESAMPLES, resampled_interval
+from pagealloc_model.numbers.statistics import (
+    CONFIDENCE,
+    TEST,
+    RESAMPLES,
+    paired_p,
+    resampled_interval,
+)
 from pagealloc_model.numbers.vocabulary import STATES
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import AUTO, Assumptions, Policy
@@ -33,7 +39,7 @@ __all__ = ["FleetResult", "fleet"]
 SIDES = ("base", "patch")
 SIGNIFICANT = 0.05
 INTERVAL = "percentile bootstrap"
-TEST = "two-sided Mann-Whitney U test"
+UNPAIRED_TEST = "two-sided Mann-Whitney U test"
 ADJUSTMENT = "Benjamini-Hochberg"
 LARGE = 1000
 """Numbers from here on are shown without parts."""
@@ -64,6 +70,17 @@ class FleetResult(ReplayRows):
         return fleet_html(self)
 
     @property
+    def is_paired(self) -> bool:
+        """Whether both sides are the same hosts, so that each has its own difference."""
+        base, patch = (self.hosts.loc[self.hosts["side"] == side, "host"] for side in SIDES)
+        return base.is_unique and set(base) == set(patch) and patch.is_unique
+
+    @property
+    def test(self) -> str:
+        """The test behind `p`."""
+        return TEST if self.is_paired else UNPAIRED_TEST
+
+    @property
     def rows(self) -> pd.DataFrame:
         """The same under the name that a sweep's table has."""
         return self.hosts
@@ -74,7 +91,7 @@ class FleetResult(ReplayRows):
         Returns:
             metric; for each side hosts, lowest, highest, mean, mean_low, mean_high; difference of
             the means (patch - base) with difference_low and difference_high; change (difference
-            relative to the base's mean); p (of `TEST`), p_adjusted (by `ADJUSTMENT`), NaN for
+            relative to the base's mean); p (of `test`), p_adjusted (by `ADJUSTMENT`), NaN for
             fewer than two hosts on a side; significant.
         """
         from scipy.stats import false_discovery_control, mannwhitneyu
@@ -92,9 +109,14 @@ class FleetResult(ReplayRows):
         rows = []
         for metric in chosen:
             row: dict[str, Any] = {"metric": metric}
+            known = self.hosts.set_index("host")[["side", metric]].dropna()
+            values = [known.loc[known["side"] == side, metric].astype(float) for side in SIDES]
+            if self.is_paired:
+                both = values[0].index.intersection(values[1].index)
+                values = [own[both] for own in values]
             sides = []
-            for side in SIDES:
-                own = self.hosts.loc[self.hosts["side"] == side, metric].dropna().to_numpy(float)
+            for side, of_hosts in zip(SIDES, values, strict=True):
+                own = of_hosts.to_numpy()
                 row[f"{side}_hosts"] = len(own)
                 for name, of in (("lowest", np.min), ("highest", np.max), ("mean", np.mean)):
                     row[f"{side}_{name}"] = float(of(own)) if len(own) else float("nan")
@@ -102,12 +124,14 @@ class FleetResult(ReplayRows):
                 row[f"{side}_mean_low"], row[f"{side}_mean_high"] = interval
                 sides.append(own)
             row["difference"] = row["patch_mean"] - row["base_mean"]
-            interval = resampled_interval(lambda base, patch: patch - base, *sides)
+            interval = resampled_interval(
+                lambda base, patch: patch - base, *sides, paired=self.is_paired
+            )
             row["difference_low"], row["difference_high"] = interval
             mean = row["base_mean"]
             row["change"] = row["difference"] / mean if mean else float("nan")
-            row["p"] = float("nan")
-            if min(map(len, sides)) > 1:
+            row["p"] = paired_p(*sides) if self.is_paired else float("nan")
+            if min(map(len, sides)) > 1 and not self.is_paired:
                 is_same = np.ptp(np.concatenate(sides)) == 0
                 row["p"] = 1.0 if is_same else float(mannwhitneyu(*sides).pvalue)
             rows.append(row)
@@ -139,7 +163,7 @@ class FleetResult(ReplayRows):
             )
         rule = (
             f"Square brackets: {CONFIDENCE:.0%} {INTERVAL} intervals over hosts, {RESAMPLES} "
-            f"resamples. p: {TEST}, adjusted for {count_of(len(compared), 'metric')} "
+            f"resamples. p: {self.test}, adjusted for {count_of(len(compared), 'metric')} "
             f"({ADJUSTMENT}); * below "
             f"{SIGNIFICANT}."
         )

@@ -51,6 +51,30 @@ def test_a_folder_of_recordings_is_a_side(sides: Path, replayed: pm.fleets.Fleet
     assert list(named.hosts["host"]) == ["a0", "a1"]
 
 
+def test_the_same_hosts_under_two_policies_are_compared_host_by_host(
+    replayed: pm.fleets.FleetResult,
+) -> None:
+    values = [10.0, 1000.0, 3000.0, 70000.0, 900000.0, 5e6]
+    hosts = pd.DataFrame(
+        [
+            {"side": side, "host": f"h{number}", "drain_pages": value + more, "error": ""}
+            for side, more in (("base", 0.0), ("patch", 5.0))
+            for number, value in enumerate(values)
+        ]
+    )
+    same = replace(replayed, hosts=hosts)
+    row = same.compared(["drain_pages"]).iloc[0]
+    assert same.is_paired
+    assert (row["difference_low"], row["difference_high"]) == (5, 5)
+    assert row["p"] == 2 / 2 ** len(values)
+    others = replace(same, hosts=hosts.assign(host=hosts["side"] + hosts["host"]))
+    row = others.compared(["drain_pages"]).iloc[0]
+    assert not others.is_paired
+    assert row["difference_low"] < 0 < row["difference_high"]
+    assert row["p"] > 0.5
+    assert not replayed.is_paired
+
+
 def test_a_folder_without_recordings_is_refused(sides: Path) -> None:
     with pytest.raises(RecordingError, match=r"logs: is a directory without perf\.data"):
         pm.fleets.fleet([sides / "b" / "logs"], [sides / "a"], cache=False)
@@ -130,7 +154,8 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
 
 
 def compared(hosts: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    result = pm.fleets.FleetResult(hosts=hosts.assign(error=""), policies={})
+    hosts = hosts.assign(error="", host=[f"h{number}" for number in range(len(hosts))])
+    result = pm.fleets.FleetResult(hosts=hosts, policies={})
     return result.compared(metrics)
 
 
