@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
 
-FIELDS = ("pcp_batch",)
+FIELDS = ("percpu_pagelist_high_fraction", "pcp_batch")
 
 
 def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) -> Explorer:

@@ -118,7 +118,7 @@ def test_the_first_notebook_fits_five_screens_and_its_slider_moves_the_figures_i
     assert page.get_by_role("searchbox").count() >= 1
     assert settled(page, LEGIBLE, lambda found: found >= 4.5) >= 4.5
     assert set(page.evaluate(FILTERS)) == {"none"}
-    moves_the_figures(page, "ArrowLeft", 0.5)
+    moves_the_figures(page, "ArrowRight", 0.5)
     page.screenshot(path=artefacts / "00_light.png")
     page.get_by_role("menuitem", name="Settings", exact=True).click()
     page.locator(".lm-Menu-item", has_text="Theme").first.click()
