@@ -389,7 +389,8 @@ def _lock_requests(
     others["list_lock"] = visits["zone"].astype(np.int32) * machine.nr_cpus + visits["list_cpu"]
     others["role"] = np.where(visits["frees"], FREES, ALLOCATES)
     others["keeps"] = visits["keeps"]
-    source = np.lexsort((time_ns, cpu))
+    source = np.argsort(time_ns, kind="stable")  # two sorted parts, which takes little
+    source = source[np.argsort(cpu[source], kind="stable")]
     records, time_ns, cpu = together[source], time_ns[source], cpu[source]
     # batches after the first of one free's drain: its list, at its time (S4.7)
     drains = (records["role"] == DRAINS) & (records["list_lock"] >= 0)
@@ -430,41 +431,47 @@ def list_visits(
     events whose own CPU held zone->lock at their time: the log has these already. Where blocks are
     owned, the log says to whose list each page was freed.
     """
-    holds, listed = log[log["kind"] < at.SITES], log[log["kind"] == at.LOG_LIST_FREE]
-    others = np.concatenate([holds[holds["kind"] == at.SITE_DRAIN_ALL], listed])
-    others = others[others["cpu"] != others["ran_on"]]
+    kind, from_cpu, of_cpu = log["kind"], log["ran_on"], log["cpu"]
+    listed = np.flatnonzero(kind == at.LOG_LIST_FREE)
+    by_others = (kind == at.SITE_DRAIN_ALL) | (kind == at.LOG_LIST_FREE)
+    others = np.flatnonzero(by_others & (of_cpu != from_cpu))
     if not len(others):
         return NO_VISITS
-    first_ns = others["time_ns"].min()
+    first_ns = log["time_ns"][others].min()
     events = events[np.searchsorted(events["time_ns"], first_ns) :]
     is_owning = policy.pageblock_ownership == "pcp_buddy"
     costly = COSTLY_ORDER if policy.costly_order is None else policy.costly_order
     wanted = (at.ALLOC, at.HIDDEN_ALLOC) if is_owning else (at.FREE, at.ALLOC, at.HIDDEN_ALLOC)
     events = events[np.isin(events["operation"], wanted) & (events["order"] <= costly)]
-    place = places[events["object"]]
+    place, zone = places[events["object"]], np.full(len(events), -1, np.int16)
+    for number, each in enumerate(machine.zones):
+        zone[(place >= each.start_pfn) & (place < each.end_pfn)] = number
     visits = np.zeros(len(events), VISIT)
     for name in ("time_ns", "cpu", "order"):
         visits[name] = events[name]
-    visits["list_cpu"] = visits["cpu"]
-    visits["frees"] = events["operation"] == at.FREE
-    visits["zone"] = -1
-    for number, zone in enumerate(machine.zones):
-        visits["zone"][(place >= zone.start_pfn) & (place < zone.end_pfn)] = number
-    visits["keeps"] = _in_one_batch(visits, events["bits"])
-    listed = listed[listed["time_ns"] >= first_ns]
+    visits["list_cpu"], visits["zone"] = events["cpu"], zone
+    if not is_owning:
+        visits["frees"] = events["operation"] == at.FREE
+        visits["keeps"] = _in_one_batch(visits, events["bits"])
+    listed = listed[log["time_ns"][listed] >= first_ns]
     frees = np.zeros(len(listed), VISIT)
     for name in ("time_ns", "zone", "order"):
-        frees[name] = listed[name]
-    frees["cpu"], frees["list_cpu"] = listed["ran_on"], listed["cpu"]
-    frees["frees"], frees["keeps"] = True, listed["takes_lock"] == 0
+        frees[name] = log[name][listed]
+    frees["cpu"], frees["list_cpu"] = from_cpu[listed], of_cpu[listed]
+    frees["frees"], frees["keeps"] = True, log["takes_lock"][listed] == 0
     visits = np.concatenate([visits, frees])
     visits = visits[np.argsort(visits["time_ns"], kind="stable")]
-    took_the_lock = np.zeros(len(visits), bool)
-    for cpu in np.unique(holds["ran_on"]):
-        own = np.flatnonzero(visits["cpu"] == cpu)
-        times = holds["time_ns"][holds["ran_on"] == cpu]
-        took_the_lock[own] = np.isin(visits["time_ns"][own], times)
+    holds = np.flatnonzero(kind < at.SITES)
+    held = np.unique(_moments(log["time_ns"][holds], from_cpu[holds], first_ns))
+    held = np.append(held, NEVER)
+    own = _moments(visits["time_ns"], visits["cpu"], first_ns)
+    took_the_lock = held[np.searchsorted(held, own)] == own
     return visits[(visits["zone"] >= 0) & ~took_the_lock]
+
+
+def _moments(time_ns: np.ndarray, cpu: np.ndarray, first_ns: int) -> np.ndarray:
+    """Times of CPUs as one number each."""
+    return ((time_ns - first_ns) << 16) + cpu
 
 
 def _in_one_batch(visits: np.ndarray, bits: np.ndarray) -> np.ndarray:
@@ -738,17 +745,19 @@ def queued(
     list_locks = np.zeros(len(machine.zones) * machine.nr_cpus, LIST_LOCK)
     run_queues(Queues(records, outcomes, cpus, locks, list_locks, settings))
     cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(first))
-    failed = (outcomes["list_was_busy"] != 0) & fails
-    abandoned = outcomes["end"] == ABANDONED
-    not_begun = failed & (role == DRAINS)
+    some = np.flatnonzero((outcomes["list_was_busy"] != 0) | (outcomes["end"] == ABANDONED))
+    failed = (outcomes["list_was_busy"][some] != 0) & fails
+    abandoned = outcomes["end"][some] == ABANDONED
+    part, left = role[some], pages[some]
+    not_begun = failed & (part == DRAINS)
     counted = {
-        "frees": failed & np.isin(role, (DRAINS, FREES)),
-        "allocations": failed & np.isin(role, (REFILLS, ALLOCATES)),
+        "frees": failed & np.isin(part, (DRAINS, FREES)),
+        "allocations": failed & np.isin(part, (REFILLS, ALLOCATES)),
         "drains_cut_short": failed & abandoned,
-        "pages_left": np.where(abandoned, pages, np.where(not_begun, pages - 1, 0)),
+        "pages_left": np.where(abandoned, left, np.where(not_begun, left - 1, 0)),
     }
     columns = {
-        name: np.bincount(cpu, weights=values, minlength=machine.nr_cpus).astype(np.int64)
+        name: np.bincount(cpu[some], weights=values, minlength=machine.nr_cpus).astype(np.int64)
         for name, values in counted.items()
     }
     served = outcomes["end"] == SERVED
