@@ -18,8 +18,8 @@ from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, parag
 from pagealloc_model.numbers.result_tables import labelled
 from pagealloc_model.numbers.statistics import (
     CONFIDENCE,
-    TEST,
     RESAMPLES,
+    TEST,
     paired_p,
     resampled_interval,
 )
