@@ -456,13 +456,14 @@ CUT = " (axis cut)"
 def axis_cut(lines: Iterable[Line]) -> dict[str, Any] | None:
     """What an axis is told so that curves are told apart; None for values that are all the same.
 
-    {} where the axis begins at zero; else it need not, where that would leave half of it empty.
+    {} where the axis begins at zero; else it need not, where that would leave half of it empty and
+    values differ by a hundredth.
     """
     values = np.concatenate([[], *(y for _, y in lines)])
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     if low == high:
         return None
-    return {"rangemode": "normal"} if low >= high / 2 else {}
+    return {"rangemode": "normal"} if high / 2 <= low <= 0.99 * high else {}
 
 
 def keys_seen(drawn: Sequence[Lane], column: str, value: str = "") -> list[Any]:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import pairwise
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -110,7 +111,9 @@ def test_stacked_figures_keep_their_places_and_share_a_legend() -> None:
         figures.transaction_sizes(tables.transactions(), tables.transactions()),
     ]
     whole = figures.stacked(parts)
-    assert whole.layout.height == sum(part.layout.height for part in parts)
+    assert whole.layout.height < 0.9 * sum(part.layout.height for part in parts)
+    ends = sorted(axis.domain for axis in whole.select_yaxes())
+    assert all(one[1] < other[0] for one, other in pairwise(dict.fromkeys(ends)))
     assert len(whole.data) == sum(len(part.data) for part in parts)
     entries = [(trace.name, trace.type) for trace in whole.data if trace.showlegend]
     assert entries == [("measured", "scatter"), ("predicted", "scatter")]

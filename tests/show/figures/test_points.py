@@ -16,6 +16,7 @@ from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import BELIEVED
 from pagealloc_model.numbers.statistics import verdict
 from pagealloc_model.show import figures
+from pagealloc_model.show.figures.faceted import LEGEND_LINE
 from pagealloc_model.show.figures.points import (
     FEW,
     LARGEST,
@@ -62,12 +63,44 @@ def test_what_no_table_has_is_left_out() -> None:
 
 def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
     high = tables.free_pages()
-    high = high.assign(pages=high["pages"] + 10**6)
+    high, higher = (high.assign(pages=high["pages"] + more) for more in (10**4, 10**7))
     figure = figures.at_a_glance(source(free_pages=high), source(free_pages=high))
     cut = [note for note in notes_of(figure) if note.endswith("(axis cut)")]
     axes = [figure.layout[name] for name in figure.layout if name.startswith("yaxis")]
     assert any(note.startswith("free pages") for note in cut)
-    assert len(cut) == sum(axis.range is not None and axis.range[0] > 0 for axis in axes)
+    assert len(cut) == sum(axis.rangemode == "normal" for axis in axes)
+    by_order = figures.free_pages_by_order(high, high)
+    assert notes_of(by_order)[0::10] == ["order 0", "order 10 (axis cut)"]
+    modes = [by_order.layout[name].rangemode for name in ("yaxis", "yaxis11")]
+    assert modes == ["tozero", "normal"]
+    assert not any("cut" in note for note in notes_of(figures.free_pages_by_order(higher, higher)))
+
+
+def test_a_legend_of_many_settings_has_room_above_the_panels() -> None:
+    numbers = {"change": 1.0, "low": 0.5, "high": 1.5, "predicted": 1.0, "mode": "elastic"}
+    words = {"metric": "m", "unit": "", "verdict": "predicted"}
+    rows = pd.DataFrame([{"pair": f"A -> {name}", **numbers, **words} for name in "BCDEFGHI"])
+    few, many = (figures.predicted_changes(rows[:count]).layout for count in (2, 8))
+    assert many.margin.t - few.margin.t == many.height - few.height == 3 * LEGEND_LINE
+
+
+def test_waits_at_the_lock_are_drawn_where_there_are_any() -> None:
+    waits = [0, 0, 2000, 0]
+    table = pd.DataFrame({"site": ["refill", "drain"] * 2, "hold_ns": 1000, "wait_ns": waits})
+    drawn = notes_of(figures.lock_times({"one": table}))
+    assert [note for note in drawn if "waited" in note] == [
+        "refills, waited for",
+        "drains, waited for",
+    ]
+    still = notes_of(figures.lock_times({"one": table.assign(wait_ns=0)}))
+    assert still == ["refills, held", "drains, held", "Nothing waits for zone->lock."]
+
+
+def test_a_small_share_of_folios_has_an_axis_of_its_size() -> None:
+    rows = {"class": "anon", "order": [4, 9], "asked": [100, 100], "failed": [98, 99]}
+    figure = figures.folios(None, pd.DataFrame(rows))
+    assert figure.layout.yaxis.rangemode == "tozero"
+    assert figure.layout.yaxis.range is None
 
 
 def errors(*rows: tuple[str, float, float, float]) -> pd.DataFrame:
