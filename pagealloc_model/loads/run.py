@@ -237,8 +237,7 @@ class Run(Prediction):
     @cached_property
     def visits(self) -> np.ndarray:
         """`lock_visits.VISIT` records: allocations and frees at lists that others may drain."""
-        events = self.demand.events
-        return list_visits(self.log, events, self.places, self.machine, self.policy)
+        return list_visits(self.log, self.demand, self.places, self.machine, self.policy)
 
     def lock_times(self, model: LockModel | None = None) -> LockTimes:
         """The holds with their times; of a run that kept them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -416,6 +416,16 @@ VISIT = _record(
 """An allocation or a free that needs a CPU's list of a zone only; a free that `keeps` goes on under
 the pcp->lock of the one before, of the same folio batch (S4.11)."""
 
+
+class HasEvents(Protocol):
+    """A demand; its events are put together when they are asked for."""
+
+    @property
+    def events(self) -> np.ndarray:
+        """Records in time order."""
+        ...
+
+
 FOLIO_BATCH = 31
 """Most pages that a folio batch frees under one pcp->lock (PAGEVEC_SIZE)."""
 
@@ -423,7 +433,7 @@ NO_VISITS = np.zeros(0, VISIT)
 
 
 def list_visits(
-    log: np.ndarray, events: np.ndarray, places: np.ndarray, machine: Machine, policy: Policy
+    log: np.ndarray, demand: HasEvents, places: np.ndarray, machine: Machine, policy: Policy
 ) -> np.ndarray:
     """`VISIT` records in time order, from the first that another CPU's list has on.
 
@@ -438,6 +448,7 @@ def list_visits(
     if not len(others):
         return NO_VISITS
     first_ns = log["time_ns"][others].min()
+    events = demand.events
     events = events[np.searchsorted(events["time_ns"], first_ns) :]
     is_owning = policy.pageblock_ownership == "pcp_buddy"
     costly = COSTLY_ORDER if policy.costly_order is None else policy.costly_order
@@ -715,8 +726,8 @@ class LockTimes:
 
 def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
     """Let a replay's acquisitions of zone->lock take time, by default at assumed costs."""
-    events, policy = replay.demand.events, replay.policy
-    visits = list_visits(replay.log, events, replay.places, replay.machine, policy)
+    policy = replay.policy
+    visits = list_visits(replay.log, replay.demand, replay.places, replay.machine, policy)
     return queued(replay.log, replay.machine, (model or LockModel()).of(policy), visits)
 
 

@@ -6,8 +6,10 @@ import html
 import threading
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import ipywidgets
 import pandas as pd
@@ -123,15 +125,25 @@ def _still(share: float) -> None:
     """Progress of what is not waited for."""
 
 
-class _Load:
-    """A recording on its own CPUs, its streams on more, or a made-up load in which some purge."""
+Timed = tuple["pm.Replay | pm.synthetic.Run", LockTimes]
+CPUS_MAX = 32
 
-    def __init__(self, recording: pm.Recording | str) -> None:
-        self.recording = pm.open(recording) if isinstance(recording, str) else recording
+
+class _Load:
+    """A recording on its own CPUs, its streams on more, or a made-up load in which some purge.
+
+    Args:
+        recording: of a machine.
+        model: costs of its locks.
+    """
+
+    def __init__(self, recording: pm.Recording, model: LockModel) -> None:
+        self.recording, self._model = recording, model
         self.assumptions = choose_reclaim(self.recording).assumptions
         self.base = pm.replay(self.recording, assumptions=self.assumptions)
         self.nr_cpus = self.base.machine.nr_cpus
         self.demand = lru_cache(maxsize=4)(self._demand)
+        self.as_recorded = lru_cache(maxsize=2)(partial(self._timed, self.base.policy))
 
     def is_recorded(self, cpus: int, purging: int = 0) -> bool:
         return not purging and cpus == self.nr_cpus
@@ -144,7 +156,27 @@ class _Load:
         """Assumptions of what is not as recorded."""
         return () if self.is_recorded(cpus, purging) else self.demand(cpus, purging).lines
 
-    def run(
+    def cpus_slider(self) -> ipywidgets.IntSlider:
+        """A slider for how many CPUs the recording's streams are repeated on."""
+        own = self.nr_cpus
+        return number_slider("CPUs (streams repeated)", own, own, max(CPUS_MAX, own), own)
+
+    def sides(
+        self, policy: pm.Policy, on: tuple[int, ...], progress: Progress, cancelled: threading.Event
+    ) -> tuple[Timed, Timed]:
+        """The recorded policy and another one, at the same time; the former is kept."""
+        if not self.is_recorded(*on):
+            self.demand(*on)
+        with ThreadPoolExecutor(1) as pool:
+            base = pool.submit(self.as_recorded, *on)
+            patch = self._timed(policy, *on, progress=progress, cancelled=cancelled)
+            return base.result(), patch
+
+    def _timed(self, *asked: Any, **told: Any) -> Timed:
+        run = self._run(*asked, **told)
+        return run, run.lock_times(self._model)
+
+    def _run(
         self,
         policy: pm.Policy,
         cpus: int,
@@ -247,7 +279,6 @@ _PCP_BATCHING_LABELS = {
     "pcp_drain_batched": "batch full drains",
 }
 """Fields of the controls, and what they are called where it is not their own name."""
-_PCP_BATCHING_CPUS_MAX = 64
 
 
 def pcp_batching(recording: pm.Recording | str) -> Explorer:
@@ -256,26 +287,16 @@ def pcp_batching(recording: pm.Recording | str) -> Explorer:
     Times are of a machine that is not traced: costs are fitted to the recording, without what
     tracing adds. The sizes of refills and drains stand beside the measured ones.
     """
-    load = _Load(recording)
-    model = LockModel(
-        costs=recorded_costs(load.recording).untraced(),
-        unfair=recorded_spinlocks(load.recording)[0],
-    )
-    most = max(_PCP_BATCHING_CPUS_MAX, load.nr_cpus)
-    cpus = number_slider("CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, load.nr_cpus)
-    measured = load.recording.measure().transactions
-
-    @lru_cache(maxsize=4)
-    def as_recorded(count: int) -> tuple[pm.Replay | pm.synthetic.Run, LockTimes]:
-        done = load.run(load.base.policy, count)
-        return done, done.lock_times(model)
+    first = pm.open(recording) if isinstance(recording, str) else recording
+    costs = recorded_costs(first).untraced()
+    load = _Load(first, LockModel(costs=costs, unfair=recorded_spinlocks(first)[0]))
+    measured = first.measure().transactions
 
     def compute(
         policy: pm.Policy, progress: Progress, cancelled: threading.Event, count: int
     ) -> View:
-        base_run, base = as_recorded(count)
-        patch_run = load.run(policy, count, 0, progress, cancelled)
-        patch = patch_run.lock_times(model)
+        sides = load.sides(policy, (count, 0), progress, cancelled)
+        (base_run, base), (patch_run, patch) = sides
         names = (AS_RECORDED, THIS_POLICY)
         runs = dict(zip(names, (base_run.transactions, patch_run.transactions), strict=True))
         times = dict(zip(names, (base.acquisitions, patch.acquisitions), strict=True))
@@ -302,7 +323,7 @@ def pcp_batching(recording: pm.Recording | str) -> Explorer:
         start={"pcp_free_batched": not recorded["pcp_free_batched"]},
         at_first=2,
     )
-    return Explorer(f"{load.recording.name}: zone->lock", controls, compute, (cpus,))
+    return Explorer(f"{load.recording.name}: zone->lock", controls, compute, (load.cpus_slider(),))
 
 
 _LOCK_ROWS = (
@@ -332,7 +353,6 @@ _PCP_BUDDY_FIRST = ("pageblock_ownership", "ownership.remote_free")
 _PCP_BUDDY_FIELDS = dict.fromkeys(
     (*_PCP_BUDDY_FIRST, *(f"ownership.{option.name}" for option in fields(OwnershipOptions)))
 )
-_PCP_BUDDY_CPUS_MAX = 32
 PURGED_PAGES, PURGED_ROUNDS = 1024, 4
 """Memory that an allocator touches before it is purged, and how often, in the made-up load."""
 
@@ -342,29 +362,23 @@ def pcp_buddy(recording: pm.Recording | str) -> Explorer:
 
     Locks cost what they cost on the recorded machine, tracing included.
     """
-    load = _Load(recording)
-    most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
-    cpus = number_slider(
-        "CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, step=load.nr_cpus
-    )
-    purging = number_slider("CPUs that only free, the others allocate", 0, 0, most // 2)
+    first = pm.open(recording) if isinstance(recording, str) else recording
+    load = _Load(first, recorded_lock_model(first))
+    cpus = load.cpus_slider()
+    purging = number_slider("CPUs that only free, the others allocate", 0, 0, cpus.max // 2)
     measured = figures.since_start(
         measured_over_time(load.recording, load.base), load.recording.trace.demand_span_ns[0]
     )
 
-    model = recorded_lock_model(load.recording)
-
     @lru_cache(maxsize=4)
     def mainline(*on: int) -> OwnershipEffects:
-        run = load.run(load.base.policy, *on)
-        return ownership_effects(run, run.lock_times(model))
+        return ownership_effects(*load.as_recorded(*on))
 
     def compute(
         policy: pm.Policy, progress: Progress, cancelled: threading.Event, *on: int
     ) -> View:
+        patch = ownership_effects(*load.sides(policy, on, progress, cancelled)[1])
         base = mainline(*on)
-        run = load.run(policy, *on, progress, cancelled)
-        patch = ownership_effects(run, run.lock_times(model))
         begin_ns = int(base.over_time["time_ns"].min())
         over_time = {
             label: figures.since_start(effects.over_time, begin_ns)
