@@ -23,8 +23,10 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 lab: $(VENV)/lab ## set up, say in a line how right the model is, open the first notebook (LAB_ARGS=...)
-	$(BIN)/python -m pagealloc_model.cli.compile_kernels
+	$(BIN)/python -m pagealloc_model.cli.compile_kernels --first
 	@$(BIN)/pagealloc validate kbuild --brief
+	@echo "the other kernels are compiled while the notebook opens"
+	@nice $(BIN)/python -m pagealloc_model.cli.compile_kernels 2>/dev/null &
 	$(BIN)/pagealloc lab -- $(LAB_ARGS)
 
 install: $(VENV)/installed ## create .venv from requirements.lock, with what tests need (PYTHON=... picks the interpreter)

@@ -1,16 +1,17 @@
 """Compile every kernel once, with progress: `python -m pagealloc_model.cli.compile_kernels`.
 
-What is compiled stays on disk until something changes that it reaches, so a second run takes
-seconds, and one after an edit compiles only what the edit touches. What nobody loaded for KEPT_DAYS
-is removed.
+With --first, those alone that the first notebook calls. What is compiled stays on disk until
+something changes that it reaches, so a second run takes seconds, and one after an edit compiles
+only what the edit touches. What nobody loaded for KEPT_DAYS is removed.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def _start_image() -> None:
     states.place_allocations(arrays, np.zeros(0, np.intp), np.zeros(1, bool), NOTHING, NO_ORDERS)
     states.place_buddies(arrays, NOTHING, NO_ORDERS)
     states.place_listed(arrays, np.zeros(0, states.LISTED))
+    states.place_read_buddies(arrays, np.zeros(0, states.LISTED))
     blocks, pages = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
     swap_closer(NO_ORDERS, blocks, blocks.copy(), pages, pages.copy())
 
@@ -121,6 +123,11 @@ KERNELS: dict[str, Callable[[], object]] = {
     "judging of choices": lambda: judge_placement(opened("xfree")),
 }
 EVENT_LOOPS = ("event loop", "event loop under pressure")
+FIRST = (
+    *("event loop", "reading perf.data", "matching frees to allocations", "evidence for rules"),
+    *("queues at zone->lock", "start image"),
+)
+"""Groups that notebook 00 calls, and a line of `validate`."""
 
 
 def compile_kernel(name: str) -> str:
@@ -169,11 +176,18 @@ def remove_old_kernels(base: Path, now_s: float) -> list[Path]:
     return old
 
 
-def main() -> None:
-    """Compile all groups; then remove what is old."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compile all groups, or the first; then remove what is old."""
+    parser = argparse.ArgumentParser(description="compile kernels, or load them from disk")
+    parser.add_argument("--first", action="store_true", help="those of the first notebook alone")
+    names = FIRST if parser.parse_args(arguments).first else KERNELS
     begun = time.perf_counter()
-    print("compiling kernels (a minute the first time)", file=sys.stderr, flush=True)
-    compile_groups(KERNELS)
+    print(
+        "compiling kernels (a minute the first time, more on a busy machine)",
+        file=sys.stderr,
+        flush=True,
+    )
+    compile_groups(names)
     remove_old_kernels(cache_base(), time.time())
     print(f"kernels ready after {time.perf_counter() - begun:.1f} s", file=sys.stderr)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +29,33 @@ def incremented(value: int) -> int:
 def test_every_group_compiles(name: str) -> None:
     compile_kernel(name)
     assert compile_kernel(name).startswith("from cache (")
+
+
+FIRST_GROUPS = """
+from pagealloc_model.cli.compile_kernels import FIRST, compile_kernel
+for name in FIRST:
+    compile_kernel(name)
+"""
+FIRST_NOTEBOOK = """
+import json, pathlib
+for cell in json.loads(pathlib.Path("notebooks/00_start_here.ipynb").read_text())["cells"]:
+    if cell["cell_type"] == "code":
+        exec("".join(cell["source"]))
+validation._repr_html_()
+"""
+
+
+def test_the_first_notebook_calls_what_is_compiled_first(checkout: Path, tmp_path: Path) -> None:
+    used = {}
+    for name, program in (("first", FIRST_GROUPS), ("notebook", FIRST_NOTEBOOK)):
+        kept = shutil.copytree(jit.cache_base() / "kernels", tmp_path / name / "kernels")
+        for file in kept.iterdir():
+            os.utime(file, (0, 0))
+        environment = os.environ | {"PAGEALLOC_CACHE": str(tmp_path / name)}
+        subprocess.run([sys.executable, "-c", program], cwd=checkout, env=environment, check=True)
+        used[name] = {file.name for file in kept.glob("*.kernel") if file.stat().st_mtime > 0}
+    assert used["notebook"] and used["notebook"] <= used["first"]
+    assert not any("advance_elastic" in name for name in used["first"])
 
 
 def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
