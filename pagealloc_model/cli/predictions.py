@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -217,8 +217,8 @@ def add_locks(commands: Commands) -> None:
         "compare predicted with recorded use of zone->lock, and predict its times",
         example="pagealloc locks xfree --patch pcp_free_batched=true",
         more="""
-        Times come from a queue at each lock and from the costs in the notes; low and high are
-        for costs divided and multiplied by 3.16. NA: not modelled, or no event shows it.
+        Times come from a queue at each lock and from the costs in the notes of --full; low and
+        high are for costs divided and multiplied by 3.16. NA: not modelled, or no event shows it.
         """,
     )
     add_recording(parser)
@@ -226,18 +226,25 @@ def add_locks(commands: Commands) -> None:
     add_reclaim(parser)
     add_policy(parser, "--patch", "also replay under this policy, and print both side by side")
     parser.add_argument(
-        "--csv", action="store_true", help="print counts by time bin, CPU and site as CSV instead"
+        "--full", action="store_true", help="also print every site, hold, time, note and cost"
+    )
+    parser.add_argument(
+        "--csv",
+        action="store_true",
+        help="print counts by time bin, CPU and site under the recorded policy as CSV instead",
     )
     add_json(parser)
 
 
 def run_locks(options: argparse.Namespace) -> int:
     """Compare and print."""
+    if options.csv and options.patch is not None:
+        raise UsageError("--csv is of the recorded policy: leave out --patch, or add --json")
     import pagealloc_model as pm
+    from pagealloc_model.show.post.lock_rows import brief_locks
     from pagealloc_model.show.post.tables import (
         longest_hold_table,
         spread_table,
-        traffic_line,
         traffic_table,
         trylock_line,
     )
@@ -250,8 +257,9 @@ def run_locks(options: argparse.Namespace) -> int:
     if options.csv:
         print(comparison.table.to_csv(index=False), end="")
         return 0
-    times = comparison.times
-    spread = pm.locks.with_spread(times)
+    times, patch = comparison.times, None
+    if options.patch is not None:
+        patch = pm.replay(recording, policy, rules=options.rules, assumptions=assumptions)
     if options.json:
         described = {
             "recording": comparison.predicted.name,
@@ -259,24 +267,29 @@ def run_locks(options: argparse.Namespace) -> int:
             "by_time_and_cpu": comparison.table,
             "longest_holds": times.longest_holds(),
             "trylocks": times.trylocks,
-            "spread": spread,
+            "spread": pm.locks.with_spread(times),
             "notes": comparison.notes,
         }
+        if patch is not None:
+            rows = pm.locks.lock_policy_rows(times, patch.lock_times(times.model))
+            described |= {"patch": patch.asked_policy.given(), "by_policy": rows}
         print(json_text(described))
         return 0
-    print(paragraph(f"{comparison.predicted.name}: {traffic_line(comparison)}."), end="\n\n")
-    print(traffic_table(comparison))
-    print(longest_hold_table(times))
-    print(spread_table(spread))
-    print(paragraph(trylock_line(times)), end="\n\n")
-    print("Notes:", *[paragraph(line, label="- ") for line in comparison.notes], sep="\n")
-    if options.patch is None:
-        print("\nNext: --patch FIELD=VALUE adds the lock under another policy.")
-    else:
-        patch = pm.replay(recording, policy, rules=options.rules, assumptions=assumptions)
-        title = f"base: as recorded; patch: {policy}; reclaim: {reclaim.mode}"
-        print()
-        print(pm.locks.lock_policy_table(times, patch.lock_times(times.model), title))
+    todo = "--full has every site, hold, note and cost"
+    if patch is None:
+        todo += ", --patch FIELD=VALUE adds another policy"
+    first, table, rests_on = brief_locks(comparison, patch, str(policy) if patch else "")
+    last = rests_on if options.full else f"{rests_on} Next: {todo}."
+    print(*(first, table, paragraph(last, width=TERMINAL)), sep="\n\n")
+    if options.full:
+        print("", traffic_table(comparison), longest_hold_table(times), sep="\n")
+        print(spread_table(pm.locks.with_spread(times)))
+        print(paragraph(trylock_line(times)), end="\n\n")
+        print("Notes:", *[paragraph(line, label="- ") for line in comparison.notes], sep="\n")
+        if patch is not None:
+            title = f"base: as recorded; patch: {policy}; reclaim: {reclaim.mode}"
+            print()
+            print(pm.locks.lock_policy_table(times, patch.lock_times(times.model), title))
     return 0
 
 

@@ -259,6 +259,7 @@ __all__ = [
     "LockModel",
     "LockTimes",
     "compare_locks",
+    "lock_policy_rows",
     "lock_policy_table",
     "lock_times",
     "with_spread",

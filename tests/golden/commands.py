@@ -73,6 +73,7 @@ COMMANDS = (
     "post highatomic_stock --patch min_free_kbytes=90112 --full",
     "locks xfree",
     "locks xfree --patch pcp_free_batched=true",
+    "locks xfree --patch pcp_free_batched=true --full",
     "locks xfree --patch pcp_free_batched=true --json",
     f"locks {SMALL} --csv",
     f"sweep {SMALL} --vary pcp_batch=15,63 --vary costly_order=1:3:2",

@@ -50,6 +50,8 @@ def _text(
 TARGET = 0.05
 """Error up to which a count by site is as good as asked for."""
 JUDGED = ("acquisitions", "pages_per_acquisition")
+MOST_MISSED = 2
+"""Counts that a sentence names."""
 
 
 def traffic_table(comparison: LockComparison) -> str:
@@ -66,18 +68,19 @@ def traffic_table(comparison: LockComparison) -> str:
 
 
 def traffic_line(comparison: LockComparison) -> str:
-    """The number of counts near what was measured, and those off by more than `TARGET`."""
+    """The number of counts near what was measured, and those farthest off by more than `TARGET`."""
     by_site = comparison.by_site.set_index("site")
-    known, missed = 0, []
-    for quantity in JUDGED:
-        for site, error in by_site[f"{quantity}_error"].dropna().items():
-            known += 1
-            if abs(float(error)) > TARGET:
-                missed.append(f"{quantity.replace('_', ' ')} of {site} ({percent(error)})")
-    return (
-        f"{known - len(missed)} of {known} measured counts at zone->lock are predicted within "
-        f"{TARGET:.0%}; off by more: {', '.join(missed) or 'none'}"
-    )
+    errors = {
+        f"{quantity.replace('_', ' ')} of {site}": float(error)
+        for quantity in JUDGED
+        for site, error in by_site[f"{quantity}_error"].dropna().items()
+    }
+    missed = [name for name, error in errors.items() if abs(error) > TARGET]
+    missed.sort(key=lambda name: -abs(errors[name]))
+    named = [f"{name} ({percent(errors[name])})" for name in missed[:MOST_MISSED]]
+    near = f"{len(errors) - len(missed)} of {len(errors)} measured counts"
+    farthest = f"; farthest off: {', '.join(named)}" if named else ""
+    return f"{near} are predicted within {TARGET:.0%}{farthest}"
 
 
 def longest_hold_table(times: LockTimes) -> str:

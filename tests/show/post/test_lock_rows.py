@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.base.text import TERMINAL
+from pagealloc_model.cli import main
 from pagealloc_model.numbers import locks
 from pagealloc_model.numbers.errors import recorded_lock_model
 from pagealloc_model.numbers.vocabulary import LOCK_TIMES
@@ -87,3 +90,38 @@ def test_a_new_row_is_in_every_table_of_locks(
     assert spread.set_index("result").loc["spell (us)", "value"] == longest
     assert "  spell (us)" in spread_table(spread)
     assert "\nspell (us)\n" in locks.lock_policy_table(times, times, "both")
+
+
+@pytest.mark.parametrize("policy", ["", "pcp_free_batched=1"])
+@pytest.mark.parametrize("name", ["xfree", "highatomic_stock"])
+def test_the_command_answers_first_and_in_25_lines(
+    name: str, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["locks", name, *(["--patch", policy] if policy else [])]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") <= 25 and max(map(len, printed.splitlines())) <= TERMINAL
+    first = f"{name}, {policy}" if policy else name
+    assert printed.startswith(f"{first}: zone->lock is taken ")
+    table = printed.split("\n\n")[1].splitlines()[2:]
+    cells = {one: rest for one, *rest in (re.split(r"\s{2,}", line.strip()) for line in table)}
+    counts = {
+        one: [int(word.replace(",", "")) for word in rest[1:]]
+        for one, rest in cells.items()
+        if "." not in rest[1] and "(" not in rest[1]
+    }
+    sites = [each for one, each in counts.items() if one not in ("holds", "contended")]
+    assert len(sites) >= 4 and counts["holds"] == [sum(side) for side in zip(*sites, strict=True)]
+    assert main([*words, "--full"]) == 0
+    full = capsys.readouterr().out
+    assert full.startswith(printed.split("Times rest on")[0]) and "\nNotes:\n" in full
+    assert ("\nSign rule: " in full) == bool(policy)
+
+
+def test_json_has_the_other_policy_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["locks", "xfree", "--patch", "pcp_free_batched=1", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["patch"] == {"pcp_free_batched": 1}
+    assert {"metric", "scope", "base", "patch"} <= set(printed["by_policy"][0])
+    assert main(["locks", "xfree", "--patch", "pcp_free_batched=1", "--csv"]) == 2
+    assert "leave out --patch" in capsys.readouterr().err
