@@ -32,4 +32,4 @@ def _shown(value: object, times: int) -> str:
     number = times * float(value)  # type: ignore[arg-type]
     if abs(number) >= 10 or number.is_integer():
         return f"{number:,.0f}"
-    return f"{number:.2g}" if abs(number) >= 1 else f"{number:.3g}"
+    return f"{number:.3g}" if times == 1 and abs(number) < 1 else f"{number:.2g}"
