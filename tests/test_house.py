@@ -34,6 +34,7 @@ LATE = {
 """Late imports: of the function that carries out a method, in the method's body, and of its types
 for type checkers. Only the modules `LATE_IN` have them."""
 LINES = 900
+PAGE_LINES = PAGE_COLUMNS = 150
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +128,13 @@ def test_no_file_is_too_long_to_read(checkout: Path) -> None:
     files = (checkout / "pagealloc_model").rglob("*.py")
     lines = {str(file.relative_to(checkout)): file.read_text().count("\n") for file in files}
     assert {name: count for name, count in lines.items() if count > LINES} == {}
+
+
+@pytest.mark.parametrize("name", ["pcp_buddy", "predicted_and_run"])
+def test_a_page_is_short(name: str, checkout: Path) -> None:
+    lines = (checkout / f"docs/{name}.md").read_text().splitlines()
+    assert len(lines) < PAGE_LINES
+    assert max(len(line) for line in lines if not line.startswith("|")) <= PAGE_COLUMNS
 
 
 AS_A_WHOLE = "allocator"

@@ -321,7 +321,7 @@ def add_stacks(commands: Commands) -> None:
     parser.add_argument(
         "--least", type=int, metavar="N", default=0, help="only holds of at least N pages"
     )
-    parser.add_argument("--top", type=count, metavar="N", default=20, help="stacks to print")
+    parser.add_argument("--top", type=count, metavar="N", default=20, help="lines to print")
     parser.add_argument(
         "-o",
         dest="file",
@@ -377,11 +377,20 @@ def run_stacks(options: argparse.Namespace) -> int:
         return 0
     if not stacks.named_by:
         print("functions are addresses: the recording has no kallsyms.gz and is of another boot\n")
+    counted = "holds" if options.of == "holds" else "events"
     for name, table in sides.items():
         pages = count_of(int(table["pages"].sum()), "page")
-        print(f"{name}: {count_of(len(table), 'stack')}, {pages}")
-        for row in table.head(options.top).itertuples():
-            task, *functions = row.stack.split(";")
-            chain = " < ".join(reversed(functions[-_INNERMOST:]))
-            print(f"{row.events:>10} {int(row.pages):>10} pages  {task}: {chain}")
+        print(f"{name}: {count_of(len(table), 'stack')}, {pages}; by the innermost functions:")
+        print(f"{counted:>10} {'pages':>10}")
+        chains = table["stack"].map(_innermost).rename("chain")
+        merged = table[["events", "pages"]].groupby(chains).sum()
+        merged = merged.sort_values("pages", ascending=False, kind="stable")
+        for row in merged.head(options.top).itertuples():
+            print(f"{row.events:>10} {int(row.pages):>10}  {row.Index}")
     return 0
+
+
+def _innermost(stack: str) -> str:
+    """A stack's task and its innermost functions, the innermost first."""
+    task, *functions = stack.split(";")
+    return f"{task}: {' < '.join(reversed(functions[-_INNERMOST:]))}"

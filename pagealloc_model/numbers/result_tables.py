@@ -31,8 +31,9 @@ PLAIN_RULE = (
 SIGNED_RULE = (
     "Sign rule: change is patch - base in percent of base. It is a number, marked n, where base is "
     "a count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. "
-    "error: the model's error on this recording, in the same measure. from, to: 95 % interval of "
-    "the change between two runs, from windows of the recording and from seeds, with the model's "
+    "error: the model's error on this recording, in the same measure, where validate's is in "
+    "percent of what was measured. from, to: 95 % interval of the change between two runs, from "
+    "windows of the recording and from seeds, with the model's "
     "error added. A change is better or worse only if its interval excludes 0 (in error: it "
     "contains 0). unchecked: the recording does not show this metric, so no error is added. one "
     "seed: too rare to judge from one seed. unproven: larger than the error, but a null model is "

@@ -130,7 +130,10 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     events = content["events"] | content["other_events"]
     if not full:
         lines += ["", *(paragraph(line, label="missing    ") for line in content["missing"])]
-        lines.append(paragraph(f"{sum(events.values()):,}", label="events     "))
+        counts = f"{sum(content['events'].values()):,} of the page allocator"
+        if others := sum(content["other_events"].values()):
+            counts += f", {others:,} others"
+        lines.append(paragraph(counts, label="events     "))
         lines.append(paragraph(content["rules"].removeprefix("rules "), label="rules      "))
         return "\n".join(lines)
     width = max(map(len, events))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pagealloc_model as pm
 from pagealloc_model.cli import main
 from tests.cli.test_main import Capture, refusal, run_pagealloc
 
@@ -33,6 +34,22 @@ def test_replay_writes_tables_once(shipped: Shipped, tmp_path: Path, capsys: Cap
     assert json.loads((out / "provenance.json").read_text())["changed"] == {"pcp_batch": 31}
     assert os.listdir(tmp_path) == ["predicted"]
     assert "is not empty" in refusal(capsys, *command)
+
+
+def test_a_chain_of_functions_is_one_line(capsys: Capture) -> None:
+    """Stacks that differ farther out are added; the sums are those of all of them."""
+    assert main(["stacks", "build_stacks", "--top", "1000"]) == 0
+    title, columns, *lines = capsys.readouterr().out.splitlines()
+    assert columns.split() == ["events", "pages"]
+    chains = [line.split(maxsplit=2) for line in lines]
+    assert len({chain for _, _, chain in chains}) == len(chains) < int(title.split()[4])
+    assert f" {sum(int(pages) for _, pages, _ in chains):,} pages; " in title
+
+
+def test_events_are_counted_as_posts_count_them(capsys: Capture) -> None:
+    assert main(["info", "matrix_A1"]) == 0
+    said = f"events     {len(pm.open('matrix_A1').trace):,} of the page allocator, "
+    assert said in capsys.readouterr().out
 
 
 def test_no_progress_without_a_terminal(shipped: Shipped) -> None:

@@ -120,6 +120,8 @@ def brief_locks(
         f"Counts are of the whole recording (measured: {comparison.measured.boundaries}; NA: no "
         f"event shows it). Times rest on costs with tracing; brackets: costs / and x {SPREAD:.2f}."
     )
+    if comparison.times.trylocks[["frees", "allocations"]].to_numpy().any():
+        last += " Refills and drains whose trylock fails are left out, validate counts them."
     return paragraph(first, width=TERMINAL), table, last
 
 
