@@ -320,8 +320,8 @@ def _other_words(known: pd.DataFrame) -> str:
 
 
 _TOLD_RULE = (
-    "base, patch: of the whole replay; validate compares what lies between snapshots. from, to: the "
-    "95 % interval of the change, which includes the model's error on this recording."
+    "base, patch: of the whole replay; validate compares what lies between snapshots. from, to: "
+    "the 95 % interval of the change, which includes the model's error on this recording."
 )
 _MARK_RULES = {  # said where there is such a mark
     "n ": "n: a difference in number, not a percentage.",
