@@ -22,6 +22,8 @@ from pagealloc_model.cli.arguments import (
 )
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from pagealloc_model.numbers.comparison import Comparison
     from pagealloc_model.show.post.message import Message
 
@@ -103,19 +105,18 @@ def add_post(commands: Commands) -> None:
         "--figure",
         type=Path,
         metavar="FILE",
-        help="in place of the message draw one figure, two columns wide and readable in "
-        "grey, as FILE (.png, .svg or .pdf), and write its caption to FILE.txt; of "
-        "several recordings the first is drawn",
+        help="in place of the message, or of the reply, draw one figure, readable in grey, as "
+        "FILE (.png, .svg or .pdf), and write its caption to FILE.txt; of several "
+        "recordings the first is drawn",
     )
 
 
 def run_post(options: argparse.Namespace) -> int:
     """Replay, compare and print the message, or write it with its figures."""
     if options.reply:
-        if options.paths or options.base or options.patch or options.figure:
+        if options.paths or options.base or options.patch:
             raise UsageError(
-                f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, "
-                "--figure"
+                f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch"
             )
         return _reply(options)
     if options.mbox:
@@ -153,23 +154,19 @@ def run_post(options: argparse.Namespace) -> int:
             validations.append(pm.validate(recording, **shared))
             errors = errors_of(validations[-1])
         comparisons += [comparison.with_errors(errors) for comparison in compared]
+    if not options.full and (reason := nothing_to_post(comparisons)):
+        print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)
+        return 1
     if options.figure:
         from pagealloc_model.show.figures import talk_figure
-        from pagealloc_model.show.figures.files import write_figure
         from pagealloc_model.show.post.comparison_message import figure_caption, figure_title
 
         comparison, validation = comparisons[0], validations[0]
         base, patch = (",".join(settings or ()) for settings in (options.base, options.patch))
         caption = figure_caption(comparison, validation, options.paths[0], base, patch)
-        tables = (comparison.rows, validation.errors, validation.snapshots)
-        write_figure(talk_figure(*tables, figure_title(comparison), caption), options.figure)
-        words = options.figure.with_name(f"{options.figure.name}.txt")
-        words.write_text(f"{caption}\n", encoding="utf-8")
-        print(options.figure, words, sep="\n")
-        return 0
-    if not options.full and (reason := nothing_to_post(comparisons)):
-        print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)
-        return 1
+        title = figure_title(comparison)
+        figure = talk_figure(comparison.rows, validation.scores, title, caption)
+        return _write_figure(figure, caption, options.figure)
     message = comparison_message(
         comparisons,
         recordings,
@@ -182,8 +179,23 @@ def run_post(options: argparse.Namespace) -> int:
     return _post(options, message, comparisons)
 
 
+def _write_figure(figure: go.Figure, caption: str, file: Path) -> int:
+    """Write a figure, and its caption beside it."""
+    from pagealloc_model.show.figures.files import write_figure
+
+    write_figure(figure, file)
+    words = file.with_name(f"{file.name}.txt")
+    words.write_text(f"{caption}\n", encoding="utf-8")
+    print(file, words, sep="\n")
+    return 0
+
+
 def _reply(options: argparse.Namespace) -> int:
-    """Print a reply, and with --full its patches, or write each as a mail of its own."""
+    """Print a reply, and with --full its patches, or write its figure, or each as a mail."""
+    if options.figure:
+        from pagealloc_model.notebooks.studies.others.reply_figures import reply_figure
+
+        return _write_figure(*reply_figure(options.reply), options.figure)
     patches: list[str] = []
     if options.reply == "defrag_mode":
         from pagealloc_model.notebooks.studies.defrag_mode.defrag_reply import defrag_reply

@@ -53,7 +53,7 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
                 progress=progress,
                 cancel=cancelled.is_set,
             )
-        sides = {"predicted, policy as recorded": base, "predicted, policy above": patch}
+        sides = {"predicted, policy as recorded": base, "predicted, changed policy": patch}
         return View(
             figure=figures.at_a_glance.drawing(measured, sides),
             words=lambda: replays_html(base, patch),

@@ -71,9 +71,8 @@ def _talk(made: Results) -> go.Figure:
         made.recording, pm.Policy(pcp_batch=7), assumptions=pm.Assumptions(reclaim="literal")
     )
     judged = pm.compare(made.predicted, patch).validated().rows
-    validation = made.validation
     title = "highatomic_gate_order: as recorded -> 3, predicted for highatomic_stock"
-    return figures.talk_figure(judged, validation.errors, validation.snapshots, title, CAPTION)
+    return figures.talk_figure(judged, made.validation.scores, title, CAPTION)
 
 
 def _map(made: Results) -> go.Figure:

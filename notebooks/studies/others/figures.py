@@ -99,11 +99,14 @@ LINES = (
 
 
 @FigureFunction
-def score_over_time(tables: Mapping[str, pd.DataFrame], *, threshold: int = 90) -> Drawing:
+def score_over_time(
+    tables: Mapping[str, pd.DataFrame], *, threshold: int = 90, title: str = "", caption: str = ""
+) -> Drawing:
     """A panel a host: the score as the kernel takes it, the same without the reserve, the mark."""
     grid = PanelGrid(
         [*tables],
-        title=f"Proactive compaction begins above {threshold}: does the reserve hold it back?",
+        title=title
+        or f"Proactive compaction begins above {threshold}: does the reserve hold it back?",
         x_title="s",
         y_title="free memory in small pieces (%)",
         columns=2,
@@ -128,6 +131,7 @@ def score_over_time(tables: Mapping[str, pd.DataFrame], *, threshold: int = 90) 
                 line=style,
             )
             grid.add(line, panel)
+    grid.write_below(caption)
     return grid.drawing()
 
 
@@ -138,7 +142,11 @@ SPREAD_OPACITY = 0.18
 
 @FigureFunction
 def rounds_served(
-    tables: Mapping[str, pd.DataFrame], *, column: str = "served", title: str = ""
+    tables: Mapping[str, pd.DataFrame],
+    *,
+    column: str = "served",
+    title: str = "",
+    caption: str = "",
 ) -> Drawing:
     """A panel a table: each side's mean over runs as a line, from least to most as a band."""
     is_share = column == "served"
@@ -187,6 +195,7 @@ def rounds_served(
             grid.add(band, panel)
             grid.add(line, panel)
             shown.add(name)
+    grid.write_below(caption)
     return grid.drawing()
 
 

@@ -54,7 +54,7 @@ from pagealloc_model.show.post.comparison_message import posted_figures
 _HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 _HIGHATOMIC_LABELS = {"highatomic_gate_order": "costly-order threshold"}
 MAINLINE_GATE, PROPOSED_GATE = 0, 3
-AS_RECORDED, THIS_POLICY = "predicted, policy as recorded", "predicted, policy above"
+AS_RECORDED, THIS_POLICY = "predicted, policy as recorded", "predicted, changed policy"
 
 Sources = Mapping[str, "tuple[Measured | pm.Replay, int]"]
 """Legend label -> what has the tables, and its recording's first event in ns."""
@@ -339,7 +339,7 @@ _LOCK_ROWS = (
 def _few_html(rows: pd.DataFrame, shown: Sequence[tuple[str, str, str]]) -> str:
     """The rows that say most as a small table: as recorded, this policy, unit."""
     by_name = rows.set_index(["metric", "scope"])
-    lines = ["<tr><th></th><th>as recorded</th><th>policy above</th></tr>"]
+    lines = ["<tr><th></th><th>as recorded</th><th>changed policy</th></tr>"]
     for metric, scope, words in shown:
         row = by_name.loc[(metric, scope)]
         unit = f" ({row['unit']})" if row["unit"] else ""
@@ -454,7 +454,7 @@ def defrag_mode(host: BuildHost = HOST) -> Explorer:
             [table.assign(side=side, seed=0) for side, table in sides], ignore_index=True
         )
         return View(
-            figure=huge_page_trend.drawing(served_shares(runs, posted), patch="policy above"),
+            figure=huge_page_trend.drawing(served_shares(runs, posted), patch="changed policy"),
             words=lambda: folded_text(defrag_table(judged_rows(runs, posted), ONE_SEED)),
         )
 

@@ -361,7 +361,9 @@ class PanelGrid:
         self._notes.append(refs | place | look)
 
     def write_below(self, text: str) -> None:
-        """A few words below all panels."""
+        """A few words below all panels; none for ""."""
+        if not text:
+            return
         lines = textwrap.wrap(text, 155)  # characters, on 1,000 pixels and wider
         room = 15 * len(lines) + BELOW_MARGIN
         self._layout["height"] += room

@@ -50,7 +50,7 @@ SYMBOLS = (
 KINDS = SERIES_WORDS | {metric: words for (metric, _), words in TOTAL_WORDS.items()}
 """In the words of a verdict."""
 NOTE = (
-    "Shares, distributions and changes of pageblocks are not drawn: the error table has them. "
+    "Shares, distributions and changes of pageblocks are not drawn. "
     "What lies outside the axes stands at their edge. Null models know no allocator: nothing "
     "changes, no per-CPU lists, no fallback."
 )
@@ -112,11 +112,10 @@ def _add_numbers(
     panel: int,
     points: pd.DataFrame,
     ends: tuple[float, float] | None = None,
-    least: float = float(FEW),
 ) -> None:
     """Draw the band, null models and predictions in a panel.
 
-    Without `ends`, axes are logarithmic, with the whole decades that hold all values from `least`
+    Without `ends`, axes are logarithmic, with the whole decades that hold all values from `FEW`
     on; smaller ones stand at the edge.
     """
     if ends is None:
@@ -124,9 +123,9 @@ def _add_numbers(
         ends = (float(FEW), float(FEW * 10))
         if values.size:
             positive = values[values > 0]
-            low = np.floor(np.log10(positive.min() if positive.size else least))
+            low = np.floor(np.log10(positive.min() if positive.size else FEW))
             high = np.ceil(np.log10(values.max() * 1.01))
-            low = max(low, np.log10(least))
+            low = max(low, np.log10(FEW))
             ends = float(10.0**low), float(10.0 ** max(high, low + 1.0))
         for letter in "xy":
             decades = [float(np.log10(end)) for end in ends]
@@ -273,54 +272,40 @@ LEAST_BASE = 20
 """Below it a ratio says nothing."""
 _DRAWN = (*BEYOND_ERROR, WITHIN_ERROR)
 LARGEST = 10.0
-"""Axes end at this factor, either way; what lies beyond stands at the edge."""
+"""Axes end at this factor, either way; what lies beyond has an arrow at their end."""
+_ARROW = 10**1.15
+"""Where it stands, right of `LARGEST`, and left of one over it."""
+MOST_ERROR = 100
+"""Percent at which the axis of errors ends, in the same way."""
+NARROW = 1.1
+"""An interval of less than this factor lies within its mark."""
+NO_INTERVAL, HIDDEN = " one seed: no interval", " interval within the mark"
+"""Why no interval is seen."""
 NAME_WIDTH = 24
 """Characters of a line of a name on the left."""
+_BLACK = {"color": INK, "line": {"width": 1.5, "color": INK}}
 
 
 @FigureFunction
-def talk_figure(
-    rows: pd.DataFrame, errors: pd.DataFrame, snapshots: pd.DataFrame, title: str, caption: str
-) -> Drawing:
-    """Left, patch over base with the interval of each ratio; right, predicted over measured.
+def talk_figure(rows: pd.DataFrame, scored: pd.DataFrame, title: str, caption: str) -> Drawing:
+    """Left, patch over base with the interval of each ratio; right, the model's errors.
 
-    Marks tell what colours would, so that it reads in grey. Rows that nothing recorded checks are
-    left out, and those whose base is below `LEAST_BASE`, which the text below names.
+    Marks tell what colours would, so that it reads in grey. Unproven rows are all drawn, and all
+    that is scored. Rows that nothing recorded checks are left out, and those whose base is below
+    `LEAST_BASE`, which the text below names.
 
     Args:
         rows: judged rows of a comparison.
-        errors: of a validation of the same recording.
-        snapshots: of the same.
+        scored: scores of a validation of the same recording.
         title: one line.
         caption: what it is, on what, how far to be believed, how to make it again.
     """
     shown = shown_rows(rows)
-    titles = [f"patch over base (cut at {1 / LARGEST:g} and {LARGEST:g})"]
-    titles.append("predicted over measured")
+    scored = scored.sort_values("error", ascending=False, kind="stable")
     left = round(7.4 * NAME_WIDTH) + 20  # pixels
-    grid = PanelGrid(titles, title, columns=2, left=left)
-    names = list(shown["name"])
-    line = scatter(np.ones(len(names) or 1), names or [""], "", meta="no change", **_MUTE)
-    del line["name"]
-    grid.add(line | {"line": {"width": 1, "color": INK}, "showlegend": False}, 0)
-    for words, verdicts, mark in (
-        ("changed by more than the model's error", BELIEVED, "circle"),
-        ("unproven: larger, but a null model is as near", (UNPROVEN,), "x"),
-        ("within the model's error", (WITHIN_ERROR,), "circle-open"),
-    ):
-        part = shown[shown["verdict"].isin(verdicts)]
-        if len(part):
-            columns = ("ratio", "to_ratio", "from_ratio")
-            ratio, up, down = (part[name].to_numpy(float) for name in columns)
-            bars = {"array": up - ratio, "arrayminus": ratio - down, "symmetric": False}
-            bars |= {"type": "data", "color": INK, "thickness": 1, "width": 3}
-            marker = {"symbol": mark, "size": 9, "color": INK, "line": {"width": 1.5}}
-            look = {"marker": marker, "error_x": bars, "cliponaxis": False}
-            grid.add(scatter(ratio, list(part["name"]), words, "markers", **look), 0)
-    if not len(shown):
-        grid.note_missing(0, {"no row": "can be judged"})
-    points = predicted_over_measured(errors, snapshots)
-    _add_numbers(grid, 1, points, least=1.0)
+    grid = PanelGrid(["", ""], title, columns=2, left=left)
+    _add_ratios(grid, shown)
+    _add_errors(grid, scored)
     small = rows[rows["verdict"].isin(_DRAWN) & (rows["base"] < LEAST_BASE) & rows["patch"].notna()]
     small = small[small["base"] != small["patch"]]
     if len(small):
@@ -330,36 +315,109 @@ def talk_figure(
         ]
         caption = f"{caption} Of small numbers no ratio is drawn: {'; '.join(words)}."
     grid.write_below(caption)
-    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10]
-    ratios = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-    ratios["range"] = [-1.05, 1.05]  # decades, a little more than LARGEST
-    ranks = {"type": "category", "categoryorder": "array", "categoryarray": names[::-1]}
-    grid.set_axis("y", 0, ranks | {"tickfont": {"size": 11}})
-    grid.set_axis("y", 0, {"range": [-0.5, max(len(shown), 1) - 0.5]})
-    for panel, axis, words in (
-        (0, ratios, "patch / base"),
-        (1, {}, "measured on this recording, logarithmic"),
-    ):
-        grid.set_axis("x", panel, axis | {"title": {"text": words, "font": {"size": 12}}})
-    drawing = grid.drawing(legend=BESIDE)
-    drawing.layout["height"] += 160 + 34 * sum(name.count("<br>") for name in names)
+    drawing = grid.drawing()
+    lines = sum(1 + name.count("<br>") for name in shown["name"])
+    drawing.layout["height"] += 60 + 17 * max(lines, len(scored), 8)
+    drawing.layout["margin"] = drawing.layout["margin"] | {"t": 110}
     drawing.layout["title"] |= {"x": 0.01, "xref": "container"}
+    drawing.layout["legend"] |= {"y": 1 - 36 / drawing.layout["height"], "x": -0.2}
     return drawing
 
 
+def _add_ratios(grid: PanelGrid, shown: pd.DataFrame) -> None:
+    """Draw the rows of a comparison in the first panel."""
+    names = list(shown["name"])
+    line = scatter(np.ones(len(names) or 1), names or [""], "", meta="no change", **_MUTE)
+    del line["name"]
+    grid.add(line | {"line": {"width": 1, "color": INK}, "showlegend": False}, 0)
+    columns = ["ratio", "to_ratio", "from_ratio"]
+    for words, verdicts, symbol in (
+        ("changed by more than the model's error", BELIEVED, "circle"),
+        ("unproven: larger, but a null model is as near", (UNPROVEN,), "x"),
+        ("within the model's error", (WITHIN_ERROR,), "circle-open"),
+    ):
+        part = shown[shown["verdict"].isin(verdicts)]
+        if len(part):
+            ratio, up, down = part[columns].clip(1 / LARGEST, LARGEST).to_numpy(float).T
+            bars = {"array": up - ratio, "arrayminus": ratio - down, "symmetric": False}
+            bars |= {"type": "data", "color": INK, "thickness": 1, "width": 3}
+            marker = _BLACK | {"symbol": symbol, "size": 9}
+            look = {"marker": marker, "error_x": bars, "cliponaxis": False}
+            look |= {"text": list(part["why"]), "textposition": "middle right"}
+            trace = scatter(ratio, list(part["name"]), words, "markers+text", **look)
+            grid.add(trace | {"textfont": {"size": 10}}, 0)
+    if not len(shown):
+        grid.note_missing(0, {"no row": "can be judged"})
+    beyond = (shown[columns].min(axis=1) < 1 / LARGEST, shown[columns].max(axis=1) > LARGEST)
+    ends = (("triangle-left", 1 / _ARROW), ("triangle-right", _ARROW))
+    for (symbol, end), cut in zip(ends, beyond, strict=True):
+        _add_arrows(grid, 0, [end] * int(cut.sum()), list(shown["name"][cut]), symbol)
+    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10]
+    ratios = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    ratios |= {"range": [-1.2, 1.2], "domain": [0, 0.44]}  # decades, a little more than the arrows
+    ratios["title"] = {"text": "patch / base, logarithmic", "font": {"size": 12}}
+    ranks = {"type": "category", "categoryorder": "array", "categoryarray": names[::-1]}
+    ranks |= {"range": [-0.5, max(len(shown), 1) - 0.5], "tickfont": {"size": 11}}
+    for letter, axis in (("x", ratios), ("y", ranks)):
+        grid.set_axis(letter, 0, axis)
+
+
+def _add_errors(grid: PanelGrid, scored: pd.DataFrame) -> None:
+    """Draw every score in the second panel, the greatest error on top, on an axis from 0."""
+    names = list(scored["quantity"])
+    percents = {name: 100 * scored[name].to_numpy(float) for name in ("error", "null_error")}
+    look = {"color": GRID, "line": {"color": INK, "width": 1}}
+    bars = {"type": "bar", "orientation": "h", "width": 0.6, "marker": look, "meta": "error"}
+    at = np.minimum(percents["error"], MOST_ERROR)
+    grid.add(bars | {"x": at, "y": names, "name": "the model's error under the recorded policy"}, 1)
+    ring = _BLACK | {"symbol": "circle-open", "size": 7}
+    at = np.where(percents["null_error"] <= MOST_ERROR, percents["null_error"], np.nan)
+    grid.add(scatter(at, names, "the null model's", "markers", marker=ring), 1)
+    for values, symbol, end in zip(
+        percents.values(), ("triangle-right", "triangle-right-open"), (1.03, 1.08), strict=True
+    ):
+        cut = list(scored["quantity"][values > MOST_ERROR])
+        _add_arrows(grid, 1, [end * MOST_ERROR] * len(cut), cut, symbol)
+    errors = {"range": [0, 1.12 * MOST_ERROR], "domain": [0.66, 1], "dtick": MOST_ERROR // 4}
+    errors["title"] = {"text": "error on this recording, % of measured", "font": {"size": 12}}
+    ranks = _CATEGORIES_DOWN | {"automargin": False, "tickfont": {"size": 11}, "showgrid": False}
+    for letter, axis in (("x", errors), ("y", ranks)):
+        grid.set_axis(letter, 1, axis)
+
+
+def _add_arrows(
+    grid: PanelGrid, panel: int, ends: Sequence[float], names: Sequence[str], symbol: str
+) -> None:
+    """Draw an arrow at the end of an axis for each point or interval that lies beyond it."""
+    look = {"legendgroup": "beyond", "cliponaxis": False} | _MUTE
+    look["marker"] = _BLACK | {"symbol": symbol, "size": 8}
+    if names:
+        arrows = scatter(list(ends), list(names), "goes on beyond the axis", "markers", **look)
+        grid.add(arrows, panel, once=True)
+
+
 def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends."""
+    """The rows of a comparison that are drawn, believed ones first: name, ratio, its ends, why.
+
+    `why` says for what reason no interval is seen, "" if there is one. No unproven row is left out
+    for want of room.
+    """
     judged = rows[rows["verdict"].isin(_DRAWN) & (rows["base"] >= LEAST_BASE)]
     judged = judged[judged["patch"].notna()]
     kinds = (BELIEVED, (UNPROVEN,), (WITHIN_ERROR,))
-    judged = pd.concat([judged[judged["verdict"].isin(kind)] for kind in kinds]).head(MOST_ROWS)
+    believed, unproven, within = (judged[judged["verdict"].isin(kind)] for kind in kinds)
+    believed = believed.head(max(MOST_ROWS - len(unproven), 0))
+    room = max(MOST_ROWS - len(unproven) - len(believed), 0)
+    judged = pd.concat([believed, unproven, within.head(room)])
     base = judged["base"]
     ends = {"from_ratio": base + judged["change_low"], "to_ratio": base + judged["change_high"]}
-    values = {"ratio": judged["patch"]} | ends
+    values = {name: value / base for name, value in ({"ratio": judged["patch"]} | ends).items()}
+    narrow = values["to_ratio"] < NARROW * values["from_ratio"]
     words: Sequence[str] = [row_words(row, place=", ") for row in judged.itertuples()]
     return judged.assign(
         name=["<br>".join(textwrap.wrap(text, NAME_WIDTH)) for text in words],
-        **{name: (value / base).clip(1 / LARGEST, LARGEST) for name, value in values.items()},
+        why=np.select([values["to_ratio"].isna(), narrow], [NO_INTERVAL, HIDDEN], ""),
+        **values,
     )
 
 

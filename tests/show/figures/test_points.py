@@ -19,9 +19,12 @@ from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import LEGEND_LINE
 from pagealloc_model.show.figures.points import (
     FEW,
+    HIDDEN,
     LARGEST,
+    MOST_ERROR,
     MOST_FEW,
     MOST_ROWS,
+    NO_INTERVAL,
     predicted_over_measured,
     shown_rows,
 )
@@ -253,7 +256,49 @@ def test_believed_rows_come_first_and_what_says_nothing_is_left_out() -> None:
     shown = shown_rows(pd.DataFrame(rows, columns=columns).assign(scope="all")).set_index("name")
     assert list(shown.index) == ["halved", "huge", "unproven", "unsure"]
     assert shown.loc["halved", ["ratio", "from_ratio", "to_ratio"]].tolist() == [0.5, 0.4, 0.6]
-    assert shown.loc["huge", ["ratio", "from_ratio", "to_ratio"]].tolist() == [LARGEST] * 3
+    assert shown.loc["huge", ["ratio", "from_ratio", "to_ratio"]].tolist() == [90, 81, 100]
+
+
+def test_unproven_rows_are_drawn_however_many_others_there_are() -> None:
+    columns = ["metric", "base", "patch", "change_low", "change_high", "verdict"]
+    rows = [(f"good {place}", 100, 50, -60, -40, "better") for place in range(MOST_ROWS + 3)]
+    rows.append(("worst", 100, 300, 150, 250, "unproven"))
+    drawn = shown_rows(pd.DataFrame(rows, columns=columns).assign(scope="all"))
+    assert len(drawn) == MOST_ROWS
+    assert drawn["name"].iloc[-1] == "worst"
+
+
+def test_what_lies_beyond_an_axis_has_an_arrow_and_a_missing_interval_its_reason() -> None:
+    columns = ["metric", "base", "patch", "change_low", "change_high", "verdict"]
+    rows = [
+        ("huge", 100, 9000, 8000, 9900, "worse"),
+        ("wide", 100, 50, -99, -40, "better"),
+        ("narrow", 100, 50, -51, -49, "better"),
+        ("rare", 100, 50, np.nan, np.nan, "unproven"),
+    ]
+    table = pd.DataFrame(rows, columns=columns).assign(scope="all")
+    errors = [("near", 0.1, 5.0), ("far", 13.0, 0.5), ("none", np.inf, np.inf)]
+    scored = pd.DataFrame(errors, columns=["quantity", "error", "null_error"])
+    figure = figures.talk_figure(table, scored, "title", "caption")
+    left, right = ([trace for trace in figure.data if trace.xaxis == axis] for axis in ("x", "x2"))
+    arrows = {
+        (name, trace.marker.symbol, x > 1)
+        for trace in left
+        if trace.name == "goes on beyond the axis"
+        for name, x in zip(trace.y, trace.x, strict=True)
+    }
+    assert arrows == {("huge", "triangle-right", True), ("wide", "triangle-left", False)}
+    marks = [trace for trace in left if trace.mode == "markers+text"]
+    ends = [np.clip(trace.x, 1 / LARGEST, LARGEST) == trace.x for trace in marks]
+    assert all(np.all(inside) for inside in ends)
+    why = {name: text for t in marks for name, text in zip(t.y, t.text, strict=True)}
+    assert why == {"huge": "", "wide": "", "narrow": HIDDEN, "rare": NO_INTERVAL}
+    (bars,) = [trace for trace in right if trace.type == "bar"]
+    assert list(bars.y) == ["none", "far", "near"]  # the worst on top, none left out
+    assert list(bars.x) == [MOST_ERROR, MOST_ERROR, pytest.approx(10)]
+    cut = {t.marker.symbol: list(t.y) for t in right if t.name == "goes on beyond the axis"}
+    assert cut == {"triangle-right": ["none", "far"], "triangle-right-open": ["none", "near"]}
+    assert figure.layout.xaxis2.range[0] == 0 and figure.layout.xaxis2.type != "log"
 
 
 def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
@@ -266,13 +311,12 @@ def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
         .validated()
         .rows
     )
-    judged = (validation.errors, validation.snapshots)
-    figure = figures.talk_figure(rows, *judged, "title", "the caption")
+    figure = figures.talk_figure(rows, validation.scores, "title", "the caption")
     traces = {trace.name: trace for trace in figure.data if trace.xaxis == "x"}
     drawn = shown_rows(rows)
     assert 0 < len(drawn) <= MOST_ROWS
     believed = drawn.loc[drawn["verdict"].isin(BELIEVED), "name"]
     assert list(traces["changed by more than the model's error"].y) == list(believed)
-    right = {t.name: t.marker.symbol for t in figure.data if t.xaxis == "x2" and t.marker.symbol}
-    assert len(set(right.values())) == len(right) > 2
+    (bars,) = [trace for trace in figure.data if trace.type == "bar"]
+    assert sorted(bars.y) == sorted(validation.scores["quantity"])
     assert figure.layout.annotations[-1].text.startswith("the caption")
