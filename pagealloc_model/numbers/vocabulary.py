@@ -69,7 +69,8 @@ class Number:
     Attributes:
         name: in comparisons and error tables.
         unit: of the value.
-        better: which direction is better, "" if neither.
+        better: which direction the author of any patch would call better, "" if there is none: an
+            amount moved, a place or a kind that changes is neither.
         how: from values to the number, see `Quantity`.
         make: from a table of its section to `Made`; None where it is made in another way.
         scope: of what part of the machine; "" where the zone or `make` says it.
@@ -146,9 +147,11 @@ class Number:
 LOWER, HIGHER = "lower", "higher"
 
 
-def _quantiles(name: str, unit: str, make: Callable[[Any], Values]) -> tuple[Number, ...]:
-    """Median, 99th percentile and maximum; of the median neither direction is better."""
-    row = Number(name, unit, LOWER, "quantile", make)
+def _quantiles(
+    name: str, unit: str, make: Callable[[Any], Values], far: Direction = ""
+) -> tuple[Number, ...]:
+    """Median, 99th percentile and maximum; `far`: which direction is better of the latter two."""
+    row = Number(name, unit, far, "quantile", make)
     p50 = replace(row, scope="at=p50", share=0.5, better="")
     return p50, replace(row, scope="at=p99", share=0.99), replace(row, scope="at=max", share=1.0)
 
@@ -404,10 +407,10 @@ LISTS = (
     Number("pcp_lock_acquisitions", "", LOWER, "sum", partial(_list_use, "lock_acquisitions"),
            words="pcp->lock acquisitions"),
     Number("pcp_lock_hand_overs", "", LOWER, "sum", partial(_list_use, "lock_hand_overs")),
-    Number("remote_frees", "", LOWER, "sum", partial(_list_use, "remote_frees")),
+    Number("remote_frees", "", "", "sum", partial(_list_use, "remote_frees")),
 )
 # fmt: on
-HOLD_TIMES = _quantiles("hold_time", "ns", lambda windowed: windowed.hold_ns)
+HOLD_TIMES = _quantiles("hold_time", "ns", lambda windowed: windowed.hold_ns, LOWER)
 
 
 # Holds and waits at both locks, in time and by caller: of `LockTimes`.
@@ -510,7 +513,7 @@ FALLBACKS = (
     Number("extfrag_events", "events", LOWER, "count",
            lambda table: Values(float(table["count"].sum())),
            words="fallbacks", verdict=(15, "fallbacks"), run="fallbacks", event=Event.EXTFRAG),
-    Number("fallback_claims", "events", LOWER, "count", partial(_fallbacks_by_pair, False)),
+    Number("fallback_claims", "events", "", "count", partial(_fallbacks_by_pair, False)),
     Number("fallback_steals", "events", LOWER, "count", partial(_fallbacks_by_pair, True)),
 )
 FALLBACKS_BY_KIND = (
@@ -586,7 +589,7 @@ COUNTERS = (
            mmtests="Direct pages reclaimed"),
     Number("compact_stall", "events", LOWER, "sum", _grown("compact_stall"),
            verdict=(19, "direct compactions"), mmtests="Compaction stalls"),
-    Number("compact_success", "events", HIGHER, "sum", _grown("compact_success"),
+    Number("compact_success", "events", "", "sum", _grown("compact_success"),
            mmtests="Compaction success"),
     Number("compact_fail", "events", LOWER, "sum", _grown("compact_fail"),
            mmtests="Compaction failures"),

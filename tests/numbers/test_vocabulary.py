@@ -149,3 +149,14 @@ def test_columns_by_order_and_counter_have_a_meaning() -> None:
     served = voc.column("anon_order_4_served_by_order")
     assert "order 4 for anon" in served.meaning and served.unit == SHARE
     assert voc.column("seconds").meaning == "seconds"
+
+
+def test_amounts_places_and_kinds_have_no_better_direction() -> None:
+    """The author of one patch wants more of them and that of another fewer."""
+    neither = {
+        *("free_pages", "pcp_count", "pages_per_acquisition", "pages_per_refill", "remote_frees"),
+        *("refill_pages", "drain_pages", "pages_per_drain", "fallback_claims", "compact_success"),
+    }
+    assert {row.name for row in voc.NUMBERS if row.name in neither} == neither
+    assert not {row.name for row in voc.NUMBERS if row.better} & neither
+    assert {row.better for row in voc.HOLD_TIMES} == {"", "lower"}

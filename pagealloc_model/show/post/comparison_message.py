@@ -36,6 +36,7 @@ from pagealloc_model.numbers.validation import NULL_MODELS, score_words
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.predicted.reclaim_mode import choose_reclaim, in_force
+from pagealloc_model.recording.provenance import USABLE
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.show.post.lock_rows import is_about_locks, load_words, lock_table, lock_words
@@ -287,7 +288,11 @@ def _one_screen(
     is_elastic = first.base.assumptions.reclaim == "elastic"
     also = "" if is_elastic else "what reclaim and compaction would do otherwise; "
     yield Words(text=f"{rest}Not modelled: {also}{NOT_MODELLED}.")
-    yield from _bullets(_recorded_words(recording) for recording in dict.fromkeys(recordings))
+    checks = {run.base.name: run.base.checks for run in whole.comparisons}
+    for recording in dict.fromkeys(recordings):
+        doubts = [check.check for check in checks[recording.name] if check.level != USABLE]
+        words = f" Doubted: {', '.join(doubts)}." if doubts else ""
+        yield Words(text=f"{_recorded_words(recording)}{words}", bullet=True)
 
 
 def posted_figures_of(fields: Iterable[str]) -> pd.DataFrame | None:

@@ -96,13 +96,16 @@ class Message:
     def addressed(self, text: str, in_reply_to: str) -> str:
         """A text that begins with "Subject:", with headers as `git send-email` reads them.
 
+        It makes no References of In-Reply-To, so both are there.
+
         Args:
             text: of this message, or of a patch that follows it.
             in_reply_to: the Message-ID of the mail that is answered.
         """
         headers = {"To": self.to, "Cc": ",\n    ".join(self.copies)}
         lines = [f"{name}: {value}" for name, value in headers.items() if value]
-        return "\n".join([*lines, f"In-Reply-To: <{in_reply_to.strip('<>')}>", text])
+        answered = f"<{in_reply_to.strip('<>')}>"
+        return "\n".join([*lines, f"In-Reply-To: {answered}", f"References: {answered}", text])
 
     def to_markdown(self) -> str:
         """The same as Markdown; fixed lines stand in fences."""

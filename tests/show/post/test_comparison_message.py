@@ -132,6 +132,10 @@ def test_several_runs_are_tested_and_the_test_is_named(
             ["xfree", "--patch", "pageblock_ownership=pcp_buddy"],
             "Subject: Re: mm: page_alloc: pcp buddy allocator",
         ),
+        (
+            ["xfree", "--base", "pcp_free_batched=0", "--patch", "pcp_free_batched=1"],
+            "4 snapshots. Doubted: memory and CPUs.",
+        ),
     ],
 )
 def test_a_message_has_one_screen_and_says_what_happens(
@@ -142,7 +146,7 @@ def test_a_message_has_one_screen_and_says_what_happens(
     assert text.count("\n") <= MOST_LINES
     said_all = " ".join(text.split())
     assert all(part in said_all for part in (said, "Not modelled: ", "How right the model is"))
-    assert f"$ pagealloc post {' '.join(words)}" in text
+    assert f"$ pagealloc post {' '.join(words)}" in " ".join(text.replace("\\", "").split())
     assert not re.search(r"\b[ST]\d+\.?\d*\b|[{}]", text)
 
 
@@ -217,6 +221,22 @@ def test_nothing_beyond_the_error_makes_no_message(capsys: pytest.CaptureFixture
     assert printed.out == ""
     assert printed.err.startswith("pagealloc: no message: no predicted change is larger than the")
     assert printed.err.count("\n") == 1
+
+
+def test_a_refused_recording_makes_no_message_and_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its snapshot is of an hour after its events."""
+    far = write_recording(tmp_path / "far", page_flags=False)
+    (snapshot,) = (far / "snapshots").iterdir()
+    snapshot.rename(snapshot.with_name(f"{int(snapshot.name) + 3600 * 10**9:020d}"))
+    for more in ([], ["--figure", str(tmp_path / "figure.svg")]):
+        assert main(["post", str(far), "--patch", "pcp_batch=2", *more]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("pagealloc: no message: snapshots' time: none among")
+        assert printed.err.count("\n") == 1
+    assert not list(tmp_path.glob("figure*"))
 
 
 @pytest.mark.parametrize(

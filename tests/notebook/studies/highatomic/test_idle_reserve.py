@@ -236,7 +236,7 @@ def test_git_reads_the_mails_and_their_patches(tmp_path: Path) -> None:
     mails = sorted(folder.iterdir())
     for number, mail in enumerate(mails):
         read = email.message_from_bytes(mail.read_bytes(), policy=email.policy.default)
-        assert read["In-Reply-To"] == f"<{answered}>"
+        assert read["In-Reply-To"] == read["References"] == f"<{answered}>"
         assert read["To"].addresses[0].addr_spec == "jp.kobryn@linux.dev"
         assert "linux-mm@kvack.org" in [each.addr_spec for each in read["Cc"].addresses]
         kind = f"[PATCH {number}/2] mm/compaction: " if number else "Re: [PATCH] mm/page_alloc: "
