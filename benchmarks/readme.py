@@ -30,7 +30,7 @@ import slider
 import start_up
 import sweep
 import waits
-from pagealloc_model.notebooks.studies.defrag_mode import build_rounds, defrag
+from pagealloc_model.notebooks.studies.defrag_mode import build_rounds, defrag, reclaim_storms
 from pagealloc_model.notebooks.studies.others import experiment_tables as experiments
 from pagealloc_model.notebooks.studies.others import missing_parts as lacks
 from pagealloc_model.notebooks.studies.others import pressure, proposals
@@ -213,6 +213,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "defrag": defrag_lines,
     "defrag-rounds": defrag_round_lines,
     "build-rounds": build_rounds.round_lines,
+    "defrag-storms": lambda: table_lines(reclaim_storms.storm_table()),
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "ownership": lambda: table_lines(ownership.summary()),
     "ownership-cpus": lambda: table_lines(ownership.purgers().drop(columns="load")),

@@ -36,7 +36,6 @@ COPIED = (
     "data/experiments/native_folio_sizes",
     "data/experiments/native_defrag",
     "data/experiments/native_rounds",
-    "data/experiments/compact_gap",
     "data/experiments/unseen_guests",
 )
 GENERATED = {

@@ -1,20 +1,21 @@
 """defrag_mode on a made-up host that builds a kernel, beside what was posted; and on recordings.
 
 Usage: python notebooks/studies/defrag_mode/defrag.py
-       [study [SEEDS] | parts | rounds RECORDING... | first RECORDING TOUCHED NS... | trends |
-        write [TABLE...] | recordings [DIRECTORY]]
+       [study [SEEDS] | storms | parts | rounds RECORDING... | first RECORDING TOUCHED NS... |
+        trends | write [TABLE...] | recordings [DIRECTORY]]
 
 `study`: the post's table and its trend over 15 runs, vanilla and with step 4 of the series, as a
 mail; once with faults that may not reclaim, as is the kernel's default, and once with faults that
-may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series' steps and its
-fixes one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings
-gone through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing
-but files outliving a round. `first`: a recording's rounds predicted from its first, given how many
-base pages a task touches of a huge page (or "-") and when each round begins and the last ends, ns;
-as CSV. `trends`: those of the tables in data/rounds, which `write` makes anew in some minutes.
-`recordings`: what is predicted from a recording
-made with defrag_mode for the policy without it, and the other way round, beside recordings of both,
-in the directory that PAGEALLOC_RECORDINGS names.
+may. SEEDS, 4 unless given, is how many hosts each side has. `storms`: reclaim and refaults without
+and with the two fixes of 2026, in half a minute. `parts`: the series' steps and its fixes one after
+the other on the made-up host, with one seed and shorter steps. `rounds`: recordings gone through 16
+times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing but files
+outliving a round. `first`: a recording's rounds predicted from its first, given how many base pages
+a task touches of a huge page (or "-") and when each round begins and the last ends, ns; as CSV.
+`trends`: those of the tables in data/rounds, which `write` makes anew in some minutes.
+`recordings`: what is predicted from a recording made with defrag_mode for the policy without it,
+and the other way round, beside recordings of both, in the directory that PAGEALLOC_RECORDINGS
+names.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ from pagealloc_model.notebooks.studies.defrag_mode.defrag_hosts import (
     left_out_lines,
     trend_table,
 )
+from pagealloc_model.notebooks.studies.defrag_mode.reclaim_storms import storm_table
 from pagealloc_model.notebooks.studies.defrag_mode.round_trend import (
     rounds_from_the_first,
     rounds_of_sides,
     series,
     trends,
 )
+from pagealloc_model.notebooks.studies.others.error_lines import table_lines
 from pagealloc_model.notebooks.studies.others.policy_pairs import counters_of_pair
 
 import pagealloc_model as pm
@@ -234,6 +237,8 @@ def main(words: list[str]) -> int:
     what, *more = words or ["study"]
     if what == "study" and (not more or more[0].isdigit()):
         print(message(int(more[0]) if more else SEEDS).to_text(), end="")
+    elif what == "storms":
+        print(*table_lines(storm_table()), sep="\n")
     elif what == "parts":
         print(parts().to_string(index=False))
     elif what == "rounds":

@@ -2,8 +2,8 @@
 
 `python notebooks/studies/defrag_mode/registered_rounds.py` prints the verdicts; with `write`
 it makes the runs anew (a quarter of an hour of CPU) and puts them into data/rounds/registered.csv.
-With `rules` in place of nothing, or `write rules`, it does so for the trees between in
-data/rounds/rules.toml.
+With `rules` or `fixes` in place of nothing, or behind `write`, it does so for the trees between in
+data/rounds/rules.toml, and those without the fixes of 2026 in data/rounds/fixes.toml.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ POSTED_STEPS = ("vanilla", "watermarks in whole blocks")
 LAST = 5
 """Rounds at the end whose share served is compared."""
 SIDES = ("vanilla", "defrag_mode")
+PLANS = ("registered", "rules", "fixes")
 _CASE = ["recording", "tree", "faults", "survivors"]
 
 
 def registered(plan: str = "registered") -> dict[str, Any]:
-    """The plan written down before the first run: "registered", or "rules" of trees between."""
+    """A plan that was written down: one of `PLANS`, all but the last before the first run."""
     return tomllib.loads((_folder() / f"{plan}.toml").read_text())
 
 
@@ -154,12 +155,12 @@ def shipped(plan: str = "registered") -> pd.DataFrame:
 
 def main(arguments: list[str]) -> None:
     """Print the verdicts; make the runs anew if asked to."""
-    name = "rules" if arguments[-1:] == ["rules"] else "registered"
-    asked = arguments[:-1] if name == "rules" else arguments
-    if asked == ["write"]:
+    writes = arguments[:1] == ["write"]
+    name, *more = arguments[writes:] or PLANS[:1]
+    if more or name not in PLANS:
+        raise pm.UsageError(f"{' '.join(arguments)}: write [write] {'|'.join(PLANS)}")
+    if writes:
         run(name).to_csv(_folder() / f"{name}.csv", index=False, float_format="%.6g")
-    elif asked:
-        raise pm.UsageError(f"{' '.join(arguments)}: write nothing, write, rules or write rules")
     runs = shipped(name)
     rows = judged(runs)
     print(f"claim: {registered(name)['claim']}\n")
