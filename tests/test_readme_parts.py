@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -51,3 +54,39 @@ def test_markers_are_where_their_part_is_written_once(
             for name in re.findall(rf"<!-- ([\w-]+):{edge} -->", text)
         )
         assert found == sorted(declared(checkout)["places"].items())
+
+
+def shown(checkout: Path, name: str) -> list[str]:
+    """The lines of a part on its page."""
+    text = (checkout / declared(checkout)["places"][name]).read_text()
+    _, _, rest = text.partition(f"<!-- {name}:begin -->\n")
+    return rest.partition(f"<!-- {name}:end -->")[0].splitlines()
+
+
+@pytest.fixture
+def readme(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """benchmarks/readme.py, which is no part of the package."""
+    monkeypatch.syspath_prepend(str(checkout / "benchmarks"))
+    return importlib.import_module("readme")
+
+
+def test_excerpts_are_rows_of_their_tables(checkout: Path, readme: ModuleType) -> None:
+    """A number that was changed on a page, or a table that was made anew, is told here."""
+    assert len(readme.EXCERPTS) > 20
+    for name, lines in readme.EXCERPTS.items():
+        assert shown(checkout, name) == list(lines()), name
+
+
+QUICK = (
+    *("errors-short", "experiments-sentence", "experiments-short", "errors-guests-short"),
+    *("proposals-index", "locks-fastpath", "defrag-storms"),
+)
+"""Parts on pages that take less than a minute and are the same on every machine."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_tables_of_pages_are_what_their_code_makes(
+    name: str, checkout: Path, readme: ModuleType
+) -> None:
+    make = readme.PARTS.get(name) or partial(readme.FULL_PARTS[name], checkout)
+    assert shown(checkout, name) == list(make())
