@@ -11,10 +11,11 @@ import numpy as np
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.proc.counts import parse_pagetypeinfo
 from pagealloc_model.recording.record.host import Host, read_or_none
-from pagealloc_model.recording.record.kernel_memory import KernelMemory
-from pagealloc_model.recording.state_file import write_state
+from pagealloc_model.recording.record.kernel_memory import KernelMemory, Place
+from pagealloc_model.recording.state_file import MachineState, write_state
 
 _TRY_NS = 5_000_000_000
+_LEAST_READINGS = 2
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP = 1 << 30
 
@@ -23,8 +24,9 @@ class LiveState:
     """Reads this machine's state into files.
 
     A state is exact if nothing was allocated or freed while it was read. That is so if perf counted
-    no event meanwhile, and lists and counters agree; else it is read again, for five seconds. Its
-    own memory the reader takes at the first attempt and keeps.
+    no event meanwhile, and lists and counters agree; else it is read again, for five seconds. A
+    first reading tells which places to read, so that those that follow take no longer than copying
+    these; it does not count. Memory of its own the reader takes then, and keeps.
     """
 
     def __init__(self, host: Host) -> None:
@@ -47,26 +49,38 @@ class LiveState:
         """
         if self._memory is None:
             raise UsageError(self._why)
-        # its compiled parts are not loaded where no state can be read
-        from pagealloc_model.recording.record.machine_state import event_counts, read_machine_state
-
         _keep_memory()
+        places: tuple[Place, ...] = ()
         why, attempts, give_up = "", 0, time.monotonic_ns() + _TRY_NS
-        while attempts < 2 or time.monotonic_ns() < give_up:
+        while attempts < _LEAST_READINGS or time.monotonic_ns() < give_up:
             attempts += 1
-            try:
-                state = read_machine_state(self._memory, self._pageblock_order)
-            except UsageError as error:
-                why = str(error)
-                continue
-            passed = event_counts(self._memory) - state.event_count
-            why = state.contradiction()
-            if passed.any():
-                why = f"{int(np.abs(passed).sum())} events came while it was read"
-            if not why:
+            state, why, places = _reading(self._memory, self._pageblock_order, places)
+            if state is not None:
                 write_state(file, state)
                 return
         raise UsageError(f"the machine did not hold still in {attempts} readings: {why}")
+
+
+def _reading(
+    memory: KernelMemory, pageblock_order: int, places: tuple[Place, ...]
+) -> tuple[MachineState | None, str, tuple[Place, ...]]:
+    """A state, or why it is none, and the places that it is read from."""
+    # its compiled parts are not loaded where no state can be read
+    from pagealloc_model.recording.record.machine_state import event_counts, read_machine_state
+
+    kept = memory.kept_from(places)
+    passed = int(np.abs(event_counts(memory) - event_counts(kept)).sum())
+    if passed and places:
+        return None, f"{passed} events came while it was read", places
+    try:
+        state = read_machine_state(kept, pageblock_order)
+        why = state.contradiction()
+    except UsageError as error:
+        state, why = None, str(error)
+    read = tuple(kept.kept or ())
+    if why or len(read) > len(places):
+        return None, why or "the places to read had to be found", read
+    return state, "", read
 
 
 def _keep_memory() -> None:

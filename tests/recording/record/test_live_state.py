@@ -10,37 +10,70 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record import live_state, machine_state
+from pagealloc_model.recording.record.kernel_memory import Place
 from pagealloc_model.recording.record.live_state import LiveState
 from tests.recording.proc.samples_of import sample
 from tests.recording.record.machines import make_machine
 
+PLACE = (4096, 8)
 
-def moving(monkeypatch: pytest.MonkeyPatch, counts: list[int], wrong: str = "") -> list[int]:
-    """Have readings count so many events before and after each; orders of pageblocks asked for."""
+
+class Moving:
+    """A memory whose events are counted: one number for each look at them."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self.counts = counts
+        self.kept: dict[Place, bytes | None] | None = None
+        self.read_at_once: list[tuple[Place, ...]] = []
+
+    def kept_from(self, places: tuple[Place, ...]) -> SimpleNamespace:
+        self.read_at_once.append(places)
+        return SimpleNamespace(kept=dict.fromkeys(places), count=self.counts.pop(0))
+
+
+def moving(
+    monkeypatch: pytest.MonkeyPatch, counts: list[int], wrong: str = ""
+) -> tuple[Moving, list[int]]:
+    """A memory with so many events as it is read and after that; orders of pageblocks asked for."""
     asked: list[int] = []
-    left = [*counts]
+    memory = Moving(counts)
 
-    def read(memory: object, pageblock_order: int) -> SimpleNamespace:
+    def read(kept: SimpleNamespace, pageblock_order: int) -> SimpleNamespace:
         asked.append(pageblock_order)
-        return SimpleNamespace(event_count=np.array([left.pop(0)]), contradiction=lambda: wrong)
+        kept.kept[PLACE] = b"word"
+        return SimpleNamespace(contradiction=lambda: wrong)
 
-    monkeypatch.setattr(live_state.KernelMemory, "of_this_machine", lambda: "memory")
+    def count(seen: Moving | SimpleNamespace) -> np.ndarray:
+        return np.array([seen.counts.pop(0) if isinstance(seen, Moving) else seen.count])
+
+    monkeypatch.setattr(live_state.KernelMemory, "of_this_machine", lambda: memory)
     monkeypatch.setattr(machine_state, "read_machine_state", read)
-    monkeypatch.setattr(machine_state, "event_counts", lambda memory: np.array([left.pop(0)]))
+    monkeypatch.setattr(machine_state, "event_counts", count)
     monkeypatch.setattr(live_state, "write_state", lambda file, state: file.touch())
     monkeypatch.setattr(live_state, "_TRY_NS", 0)
-    return asked
+    return memory, asked
 
 
-def test_a_machine_that_moved_is_read_again(
+def test_places_are_found_first_and_then_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = moving(monkeypatch, [5, 7, 8, 8])
+    memory, asked = moving(monkeypatch, [5, 7, 8, 8])
     machine = make_machine(tmp_path)
     (machine.proc / "pagetypeinfo").write_text(sample("6.12", "pagetypeinfo"))
     LiveState(machine)(tmp_path / "begin.state")
+    assert memory.read_at_once == [(), (PLACE,)]
     assert asked == [9, 9]
     assert (tmp_path / "begin.state").exists()
+
+
+def test_what_was_read_place_by_place_is_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, _ = moving(monkeypatch, [5, 5, 5, 5])
+    machine = make_machine(tmp_path)
+    (machine.proc / "pagetypeinfo").unlink()
+    LiveState(machine)(tmp_path / "begin.state")
+    assert memory.read_at_once == [(), (PLACE,)]
 
 
 @pytest.mark.parametrize(
