@@ -18,9 +18,10 @@ from pagealloc_model.recording.trace.columns import Event
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
+_LRU_ORDER = "lru_as_recorded"
 READ = {
     "kswapd_as_recorded": "kswapd's pace and CPU*",
-    "lru_as_recorded": "order of reclaim at the start*",
+    _LRU_ORDER: "order of reclaim at the start*",
     "slab_survivors_per_mille": "share of slabs that outlive reclaim*",
     "kswapd_free_ns": "kswapd's time to free a page",
     "kswapd_wake_ns": "kswapd's time to wake",
@@ -40,10 +41,13 @@ class ElasticValues:
     Attributes:
         elastic: the values.
         read: the fields read off the recording, of `READ`; the others are general.
+        has_state: LRU lists and compaction's positions at the start come from a state file, so
+            that the order in which the recorded kernel reclaimed is not taken over.
     """
 
     elastic: ElasticAssumptions
     read: tuple[str, ...]
+    has_state: bool = False
 
     @property
     def costs_alone(self) -> Assumptions:
@@ -55,9 +59,12 @@ class ElasticValues:
 
     def __str__(self) -> str:
         words = [text for name, text in READ.items() if name in self.read]
+        lacking = [text.rstrip("*") for name, text in READ.items() if name not in self.read]
+        if self.has_state:
+            words.append("LRU lists and compaction's positions at the start")
+            lacking.remove(READ[_LRU_ORDER].rstrip("*"))
         if not words:
             return "The recording shows none of reclaim's costs: general values take their place."
-        lacking = [text.rstrip("*") for name, text in READ.items() if name not in self.read]
         general = f"; general values: {', '.join(lacking)}" if lacking else ""
         starred = any(text.endswith("*") for text in words)
         imposed = " (* imposed: the recorded kernel's own doing)" if starred else ""
@@ -86,9 +93,13 @@ def elastic_values(recording: Recording) -> ElasticValues:
                 slab_objects(recorded_machine(recording).nr_cpus),
             ),
             "kswapd_as_recorded": recorded_kswapd(trace) is not None or None,
-            "lru_as_recorded": bool(ElasticRows(trace).freed_by_reclaim(frees).any()) or None,
         }
+        has_state = recording.start_state is not None
+        if not has_state:
+            is_shown = bool(ElasticRows(trace).freed_by_reclaim(frees).any())
+            shown[_LRU_ORDER] = is_shown or None
         known = {name: value for name, value in shown.items() if value is not None}
-        return ElasticValues(elastic=replace(ElasticAssumptions(), **known), read=tuple(known))
+        elastic = replace(ElasticAssumptions(), **known)
+        return ElasticValues(elastic=elastic, read=tuple(known), has_state=has_state)
 
     return recording.remembered("elastic values", read)

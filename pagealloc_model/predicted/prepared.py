@@ -23,7 +23,13 @@ from pagealloc_model.predicted.demand.rows import realtime_tasks
 from pagealloc_model.predicted.demand.threads import threads_of
 from pagealloc_model.predicted.growth import grown_demand, with_touched_span
 from pagealloc_model.predicted.reclaim_mode import in_force
-from pagealloc_model.predicted.start.as_read import known_start, machine_as_read, read_image
+from pagealloc_model.predicted.start.as_read import (
+    ReadReclaim,
+    known_start,
+    machine_as_read,
+    read_image,
+    read_reclaim,
+)
 from pagealloc_model.predicted.start.elastic import (
     DaemonsAtStart,
     daemons_at_start,
@@ -76,6 +82,7 @@ class Prepared:
             start plus one, 0 for none.
         reclaim_order: int64 by page frame, of an elastic replay: the lower, the older it was then.
         daemons: of an elastic replay: what kswapd and kcompactd were doing then.
+        read_reclaim: of an elastic replay: where compaction and kswapd stood by a state file.
     """
 
     machine: Machine
@@ -84,6 +91,7 @@ class Prepared:
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
     reclaim_order: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     daemons: tuple[DaemonsAtStart, ...] = ()
+    read_reclaim: ReadReclaim | None = None
 
     def as_plain_requests(self) -> Prepared:
         """This with pages that recorded compaction took asked for like any others (S10.4)."""
@@ -116,6 +124,8 @@ class Prepared:
             return state
         state = with_pressure(state, rules, policy, assumptions, seed=seed)
         put_on_lru_lists(state, self.demand, self.lru, self.reclaim_order)
+        if self.read_reclaim is not None:
+            state = self.read_reclaim.put_into(state)
         return with_daemons(state, self.daemons)
 
 
@@ -293,19 +303,27 @@ class _Start:
             demand = created_demand(self.machine, demand, assumptions)
         if not is_elastic:
             return Prepared(machine=self.machine, demand=demand, image=image)
-        lru = lru_at_start(image.movable, recording.flags_at_start)
         trace, start_ns = recording.whole_trace, recording.trace.demand_span_ns[0]
+        read = None
+        if recording.start_state is not None and not is_empty:
+            read = read_reclaim(self.machine, recording.start_state)
+            lru, order = read.lru, read.age
+        else:
+            lru = lru_at_start(image.movable, recording.flags_at_start)
+            elastic = assumptions.elastic
+            order = reclaim_order(
+                trace,
+                start_ns,
+                len(lru),
+                as_recorded=elastic is not None and elastic.lru_as_recorded,
+                backwards=rules.reclaim_frees_backwards,
+            )
         return Prepared(
             machine=self.machine,
             demand=with_cached_pages(demand, lru, seed),
             image=image,
             lru=lru,
-            reclaim_order=reclaim_order(
-                trace,
-                start_ns,
-                len(lru),
-                as_recorded=assumptions.elastic is not None and assumptions.elastic.lru_as_recorded,
-                backwards=rules.reclaim_frees_backwards,
-            ),
+            reclaim_order=order,
             daemons=() if is_empty else daemons_at_start(trace, self.machine, start_ns),
+            read_reclaim=read,
         )

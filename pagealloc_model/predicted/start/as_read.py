@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import LISTED, ReadLists, StartImage
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text import count_of
 from pagealloc_model.predicted.demand.demand import KnownStart
 from pagealloc_model.predicted.start.evidence import frame_count
-from pagealloc_model.recording.state_file import ON_FREE_LIST, ON_PCP_LIST, MachineState
+from pagealloc_model.recording.state_file import (
+    ON_FREE_LIST,
+    ON_LRU_LIST,
+    ON_PCP_LIST,
+    MachineState,
+)
 
 if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.state_instant import DatedState
@@ -57,8 +64,7 @@ def read_image(machine: Machine, demand: Demand, dated: DatedState) -> StartImag
     block_types[:blocks] = state.block_type[:blocks]
     at_start = demand.objects[demand.at_start]
     at_start = at_start[at_start["pfn"] + (np.int64(1) << at_start["order"]) <= length]
-    by_zone = np.full(len(machine.zones), -1)
-    by_zone[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
+    by_zone = _places_by_zone(machine, numbers)
     return StartImage(
         free=free,
         movable=movable & ~free,
@@ -78,6 +84,83 @@ def read_image(machine: Machine, demand: Demand, dated: DatedState) -> StartImag
             zone_words=_zone_words(state, by_zone),
         ),
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReadReclaim:
+    """What reclaim and compaction begin with, as a state file has it.
+
+    Attributes:
+        lru: int8 by page frame: the LRU list of its folio plus one, 0 for none.
+        age: int64 by page frame: the lower, the nearer to its list's tail.
+        zone_words, node_words: int64 by zone and by node, by word of `pressure_layout`.
+        skipped: bool by pageblock: compaction leaves it out.
+        pageblock_order: order of these pageblocks.
+    """
+
+    lru: np.ndarray
+    age: np.ndarray
+    zone_words: dict[int, np.ndarray]
+    node_words: dict[int, np.ndarray]
+    skipped: np.ndarray
+    pageblock_order: int
+
+    def put_into(self, state: State) -> State:
+        """A state with these words and skip marks; it is changed."""
+        base = int(state.st[at.PRESSURE_BASE])
+        for first, size, words in (
+            (pr.ZONES_BASE, pr.ZONE_WORDS, self.zone_words),
+            (pr.NODES_BASE, pr.NODE_WORDS, self.node_words),
+        ):
+            for word, values in words.items():
+                begin = int(state.st[base + first]) + word
+                state.st[begin : begin + size * len(values) : size] = values
+        if self.pageblock_order == state.machine.pageblock_order:
+            firsts = np.flatnonzero(self.skipped) << self.pageblock_order
+            state.folios["skip"][firsts[firsts < len(state.folios)]] = 1
+        return state
+
+
+def read_reclaim(machine: Machine, dated: DatedState) -> ReadReclaim:
+    """LRU lists, kswapd's failures and where compaction stands, as a state file has them."""
+    state, about = dated.state, dated.state.about
+    length = frame_count(machine)
+    pfns, lists = state.list_of_entries(ON_LRU_LIST)
+    lru, age = np.zeros(length, np.int8), np.zeros(length, np.int64)
+    orders = state.page_order[pfns]
+    for order in np.unique(orders):
+        entries = np.flatnonzero(orders == order)
+        pages = pfns[entries, None].astype(np.int64) + np.arange(1 << int(order))
+        known = (pages < length).all(axis=1)
+        lru[pages[known]] = state.list_type[lists[entries[known]], None] + 1
+        age[pages[known]] = -entries[known, None]
+    by_zone = _places_by_zone(machine, zone_numbers(machine, dated))
+    zones = {
+        pr.ZONE_MIGRATE_ASYNC: state.zone_compact_migrate_pfn[:, 0],
+        pr.ZONE_MIGRATE_SYNC: state.zone_compact_migrate_pfn[:, 1],
+        pr.ZONE_FREE_FROM: state.zone_compact_free_pfn,
+        pr.ZONE_INIT_MIGRATE: state.zone_compact_init_migrate_pfn,
+        pr.ZONE_INIT_FREE: state.zone_compact_init_free_pfn,
+        pr.ZONE_CONSIDERED: state.zone_compact_considered,
+        pr.ZONE_DEFER_SHIFT: state.zone_compact_defer_shift,
+        pr.ZONE_ORDER_FAILED: state.zone_compact_order_failed,
+    }
+    nodes = [list(about["nodes"]).index(node) for node in machine.nodes]
+    return ReadReclaim(
+        lru=lru,
+        age=age,
+        zone_words={word: values[by_zone] for word, values in zones.items()},
+        node_words={pr.KSWAPD_FAILURES: state.node_kswapd_failures[nodes]},
+        skipped=state.block_skip != 0,
+        pageblock_order=int(about["pageblock_order"]),
+    )
+
+
+def _places_by_zone(machine: Machine, numbers: np.ndarray) -> np.ndarray:
+    """Place of each of the machine's zones in a state file, -1 for zones that it lacks."""
+    by_zone = np.full(len(machine.zones), -1)
+    by_zone[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
+    return by_zone
 
 
 def zone_numbers(machine: Machine, dated: DatedState) -> np.ndarray:

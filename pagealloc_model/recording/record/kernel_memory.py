@@ -44,6 +44,7 @@ class KernelMemory:
         except ImportError:
             raise UsageError(_NO_DRGN) from None
         self.source = source
+        self.kept: dict[Place, bytes | None] | None = None
         self._fault = drgn.FaultError
         self._program = drgn.Program()
         try:
@@ -56,7 +57,6 @@ class KernelMemory:
             why = " ".join(str(error).split())
             raise UsageError(f"the memory of the {source} kernel cannot be read: {why}") from None
         self._offsets = self._offsets_of_cpus()
-        self.kept: dict[Place, bytes | None] | None = None
 
     @classmethod
     def of_this_machine(cls) -> KernelMemory:
