@@ -142,7 +142,7 @@ AS_A_WHOLE = "allocator"
 THROUGH_OTHERS = {
     *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
     *("diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
-    *("loads.demand", "notebook.start_here", "numbers.values", "predicted.start.as_read"),
+    *("loads.demand", "notebook.start_here", "numbers.values"),
     *("recording.record.kernel_memory", "recording.record.machine_state"),
     *("recording.trace.walk", "show.drawing"),
 }

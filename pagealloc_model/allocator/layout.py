@@ -122,7 +122,7 @@ ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT = _scalars.each(3)
 # events and not the model's.
 ONLY_ZONE, DRAINS_RECORDED, RELEASES_RECORDED = _scalars.each(3)
 
-RULE_WORDS = {name: _scalars.word() for name in KernelRules.rule_names()}
+RULE_WORDS = {name: _scalars.word() for name in KernelRules.decision_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
 POLICY_WORDS = {name: _scalars.word() for name in NUMBER_FIELDS}
 """The same for policy fields that are numbers or switches: `POLICY_HIGHATOMIC_GATE_ORDER`."""

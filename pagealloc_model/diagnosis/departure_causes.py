@@ -27,8 +27,9 @@ COMPACTION = "allocation without event: compaction's scan for free pages"
 UNSEEN_FREE = "free without event"
 UNSEEN_DRAIN = "drain without event"
 AMID = "another CPU amid a refill or drain"
-INTERRUPT = "interrupt beside it"
+INTERRUPT = "interrupt beside it, or amid a drain"
 OTHER_LIST = "refill or drain of other pages, or at another time"
+PREEMPTED = "request preempted between its page and its event"
 ORDER = "other order of a list"
 NO_PAGE = "the model had no page in one piece"
 CAUSES = {
@@ -41,8 +42,11 @@ CAUSES = {
     UNSEEN_DRAIN: "the kernel took the page from a free list, with no drain after it was freed",
     AMID: "before and after it another CPU moves pages to or from its lists in one run of events; "
     "the model moves them all at once",
-    INTERRUPT: "the event before or after it on this CPU is an interrupt's, or it is one's itself",
+    INTERRUPT: "the event before or after it on this CPU is an interrupt's, or it is one's itself; "
+    "or an interrupt freed the page past its list, which a drain had in use",
     OTHER_LIST: "the page is on another list, or another CPU's, on one side",
+    PREEMPTED: "another task's next event says that it has the model's page: it may have taken it "
+    "before, and lost the CPU",
     ORDER: "both pages are on this CPU's list on both sides",
     NO_PAGE: "",
 }
@@ -237,13 +241,25 @@ class _PagesSeen:
         now_ns = int(self.trace.time_ns[row])
         return any(since_ns <= each <= now_ns for each in self._isolated.get(pfn, ()))
 
-    def is_drained_unseen(self, pfn: int, row: int) -> bool:
-        """Tell whether it went from a per-CPU list to a free list with no event."""
+    def is_taken_before(self, pfn: int, row: int) -> bool:
+        """Tell whether the next event of another task, by a row, says that it has a page."""
+        trace, rows = self.trace, self.rows(pfn)
+        after = rows[rows > row]
+        if not len(after) or trace.event[after[0]] != Event.ALLOC:
+            return False
+        task, between = trace.pid[after[0]], slice(row + 1, after[0])
+        own = (trace.pid[between] == task) & (trace.in_interrupt[between] <= 0)
+        return bool(task != trace.pid[row]) and not own.any()
+
+    def freed_past_lists(self, pfn: int, row: int) -> int:
+        """Row of its free, if it was on a free list after that with no event of a drain, or -1."""
         rows = self.rows(pfn)
         after = int(np.searchsorted(rows, row))
-        around = self.trace.event[rows[max(after - 2, 0) : after + 1]]
+        near = rows[max(after - 2, 0) : after + 1]
+        around = self.trace.event[near]
         freed = np.isin(around[:-1], (Event.FREE, Event.FREE_BATCHED))
-        return bool((freed & (around[1:] == Event.ZONE_LOCKED)).any())
+        missed = near[:-1][freed & (around[1:] == Event.ZONE_LOCKED)]
+        return int(missed[-1]) if len(missed) else -1
 
 
 def _departure(
@@ -268,8 +284,9 @@ def _departure(
         cause = BULK if {kernel, model} & bulk else COMPACTION if is_isolated else UNSEEN
     elif holder >= 0:
         cause = UNSEEN_FREE
-    elif any(seen.is_drained_unseen(pfn, row) for pfn in (kernel, model)):
-        cause = UNSEEN_DRAIN
+    elif (freed := max(seen.freed_past_lists(pfn, row) for pfn in (kernel, model))) >= 0:
+        # an interrupt amid a drain finds the lists in use, and frees to the buddy (S4.10)
+        cause = INTERRUPT if seen.trace.in_interrupt[freed] == 1 else UNSEEN_DRAIN
     elif _is_amid_transaction(seen, row):
         cause = AMID
     elif _is_beside_interrupt(seen, row):
@@ -277,7 +294,7 @@ def _departure(
     elif model_has != f"on the list of CPU {cpu}" or kernel_has == _FREE:
         cause = OTHER_LIST
     else:
-        cause = ORDER
+        cause = PREEMPTED if seen.is_taken_before(model, row) else ORDER
     return Departure(
         request=request,
         seconds=float(found.seconds[request]),

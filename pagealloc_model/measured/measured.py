@@ -405,6 +405,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             every_removal_announced=rules.fallback_from_largest,
             free_batched=rules.free_batched if switch is None else switch != "0",
             decay_batched=rules.decay_batched,
+            pcp_auto_tuned=rules.pcp_auto_tuned,
         )
         note = (
             "transactions are inferred from runs of events: no kprobes recorded; where the kernel "

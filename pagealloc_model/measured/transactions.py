@@ -231,12 +231,14 @@ class RunRules:
         every_removal_announced: before 6.12, zone_locked fires after a fallback too (T4).
         free_batched: overflow drains hold the lock for one batch at a time (S4.7).
         decay_batched: so do periodic drains (S4.8).
+        pcp_auto_tuned: refills grow, those of a list whose batch is 1 too (S4.4).
     """
 
     pageblock_order: int = 9
     every_removal_announced: bool = False
     free_batched: bool = False
     decay_batched: bool = True
+    pcp_auto_tuned: bool = True
 
 
 def inferred_transactions(
@@ -280,7 +282,7 @@ def inferred_transactions(
     # most objects that one refill can bring (S4.4)
     wide = order.astype(np.int64)
     limit = np.where(wide == 0, batch << PCP_BATCH_SCALE_MAX, np.maximum(batch >> wide, 2))
-    limit = np.where(batch > 1, limit, 1)
+    limit = np.where((batch > 1) | ((wide == 0) & rules.pcp_auto_tuned), limit, 1)
     run = _cut(np.cumsum(starts) - 1, np.ones(len(members), np.int64), limit)
     begins, objects = run_shape(np.arange(len(members)), run)
     first, last = members[begins], len(stream) - 1

@@ -9,9 +9,13 @@ from typing import Any
 from pagealloc_model.base.errors import PolicyError, known_names
 
 
-def rule(meaning: str, source: str) -> Any:
-    """Declare a rule: what a kernel that has it does, and the section of the specification."""
-    return field(default=False, metadata={"meaning": meaning, "source": source})
+def rule(meaning: str, source: str, *, of_demand: bool = False) -> Any:
+    """Declare a rule: what a kernel that has it does, and the section of the specification.
+
+    One `of_demand` says how events are read; no kernel of the model reads it.
+    """
+    metadata = {"meaning": meaning, "source": source, "of_demand": of_demand}
+    return field(default=False, metadata=metadata)
 
 
 BY_ANSWERS = "evidence"
@@ -267,6 +271,11 @@ class KernelRules:
     claim_looks_first: bool = rule(
         "a claim looks for a buddy before it is asked whether its block is worth it", "S6.7"
     )
+    frees_ranges_in_chunks: bool = rule(
+        "pages of a contiguous range that are freed together go to the lists as one chunk",
+        "S4.11",
+        of_demand=True,
+    )
     source: str = ""
     inferred: tuple[str, ...] = ()
 
@@ -274,6 +283,12 @@ class KernelRules:
     def rule_names() -> tuple[str, ...]:
         """The fields that are rules, in order."""
         return tuple(rule.name for rule in fields(KernelRules) if rule.metadata)
+
+    @staticmethod
+    def decision_names() -> tuple[str, ...]:
+        """Those of them that kernels of the model read, in order: each is a word of the state."""
+        rules = (rule for rule in fields(KernelRules) if rule.metadata)
+        return tuple(rule.name for rule in rules if not rule.metadata["of_demand"])
 
     @staticmethod
     def preset(name: str) -> KernelRules:
@@ -411,7 +426,8 @@ _7_2 = _since(
     """free_batched initial_compaction_in_loop compaction_needs_reclaim compact_gap_capped
     suitable_by_request_mark suitable_beside_cma direct_source_needs_cma proactive_leeway_shrinks
     async_source_by_order stall_leaves_out_deferred defrag_mode_fixes defrag_promotes_order
-    boosted_runs_never_fail revived_when_balanced ready_by_high_mark lru_skips_capped""",
+    boosted_runs_never_fail revived_when_balanced ready_by_high_mark lru_skips_capped
+    frees_ranges_in_chunks""",
     "highatomic_from_pcp highatomic_refills_pcp free_counts_as_reclaimable",
     source="7.2.13",
     inferred=(),

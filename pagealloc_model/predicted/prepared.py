@@ -19,6 +19,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction import as_requests
 from pagealloc_model.predicted.demand.demand import Demand, recorded_ticks, resolve_demand
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
+from pagealloc_model.predicted.demand.ranges import with_ranges_freed_whole
 from pagealloc_model.predicted.demand.rows import realtime_tasks
 from pagealloc_model.predicted.demand.threads import threads_of
 from pagealloc_model.predicted.growth import grown_demand, with_touched_span
@@ -298,6 +299,8 @@ class _Start:
             if is_elastic:
                 del demand  # let go of before the next is made
                 demand = self.demand(assumptions)
+        if rules.frees_ranges_in_chunks:
+            demand = with_ranges_freed_whole(demand)
         demand = grown_demand(self.machine, demand, image.block_types)
         if is_empty:
             demand = created_demand(self.machine, demand, assumptions)

@@ -55,13 +55,16 @@ def dated_state(path: Path, trace: Trace) -> DatedState:
         RecordingError: the file is damaged, or no instant has these events before it.
     """
     state = read_state(path)
-    end = int(trace.time_ns[-1]) + 1
+    recorded = [
+        (*events, counts)
+        for name, counts in zip(state.about["events"], state.event_count, strict=True)
+        if (events := _events_of(trace, name)) is not None
+    ]
+    # a tick may be the last event, when pages are left alone
+    end = max(int(time_ns.max(initial=trace.time_ns[-1])) for time_ns, _, _ in recorded) + 1
     earliest, latest = -1, end
     seen = False
-    for name, counts in zip(state.about["events"], state.event_count, strict=True):
-        if (events := _events_of(trace, name)) is None:
-            continue
-        time_ns, cpus = events
+    for time_ns, cpus, counts in recorded:
         for cpu, count in enumerate(counts.tolist()):
             if count < 0:
                 continue

@@ -103,6 +103,18 @@ def test_runs_of_events_are_transactions(
     assert ", ".join(words) == expected
 
 
+@pytest.mark.parametrize(("auto_tuned", "refills"), [(True, [32, 1]), (False, [1] * 33)])
+def test_refills_of_a_list_with_a_batch_of_one_grow_where_the_kernel_tunes_them(
+    tmp_path: Path, auto_tuned: bool, refills: list[int]
+) -> None:
+    """Zone DMA of a small machine has such lists (S4.4)."""
+    trace = Script("L33", 16).trace(tmp_path)
+    stream = allocator_stream(trace, with_probes=False)
+    rules = RunRules(pcp_auto_tuned=auto_tuned)
+    found = inferred_transactions(stream, ZONES, trace.comms, rules)
+    assert [objects for *_, objects, _ in rows(found)] == refills
+
+
 @pytest.mark.parametrize(("announced", "objects"), [(False, 3), (True, 1)])
 def test_fallbacks_count_once(
     text: EventText, tmp_path: Path, announced: bool, objects: int

@@ -9,6 +9,7 @@ import numpy as np
 
 from pagealloc_model.recording.state_file import write_state
 from pagealloc_model.recording.state_instant import dated_state
+from pagealloc_model.recording.trace.columns import Event
 from tests.diagnosis.test_page_for_page import quiet
 
 
@@ -39,3 +40,18 @@ def test_the_instant_of_a_state_is_between_the_ticks_that_were_counted(tmp_path:
         dated = dated_state(file, trace)
         assert [int((times[cpu] < dated.time_ns).sum()) for cpu in (0, 1)] == counts[-1].tolist()
     assert dated_state(tmp_path / "0.state", trace).time_ns == begin.time_ns
+
+
+def test_a_tick_may_be_the_last_event_before_a_state(tmp_path: Path) -> None:
+    """Where pages are left alone at the end, ticks go on."""
+    (begin, _), trace = quiet().states, quiet().whole_trace
+    name, idle_ns = "workqueue_execute_start", int(trace.time_ns[-1]) + 2_000_000_000
+    ticks = {"time_ns": np.array([idle_ns]), "cpu": np.array([1])}
+    later = replace(trace, tables={**trace.tables, f"workqueue:{name}": ticks})
+    about = {**begin.state.about, "events": ["mm_page_alloc", name]}
+    requests = np.bincount(trace.cpu[trace.event == Event.ALLOC])
+    for counted in (0, 1):
+        counts = np.array([requests, [0, counted]])
+        file = tmp_path / f"{counted}.state"
+        write_state(file, replace(begin.state, about=about, event_count=counts))
+        assert (dated_state(file, later).time_ns > idle_ns) == (counted == 1)

@@ -213,7 +213,7 @@ def resolve_demand(
     """
     assumptions = assumptions or Assumptions()
     new_array = working_arrays(len(trace))
-    reclaims = direct_reclaims(trace)
+    reclaims = direct_reclaims(trace, is_start_known=known is not None)
     elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
     calls, pfns = bulk_calls(trace, machine)

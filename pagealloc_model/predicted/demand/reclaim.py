@@ -42,11 +42,16 @@ class DirectReclaims:
     number: np.ndarray
 
 
-def direct_reclaims(trace: Trace) -> DirectReclaims | None:
+def direct_reclaims(trace: Trace, *, is_start_known: bool = False) -> DirectReclaims | None:
     """Direct reclaims and the requests they ran for; None if they were not recorded.
 
     A reclaim's request is its task's next one of that order that may reclaim: an interrupt's
     requests, which carry the same task, may come before it. A task's reclaims do not nest.
+
+    Args:
+        trace: the recording's events.
+        is_start_known: a replay begins with the kernel's own free pages, so that it can tell by
+            its own whether a request's last reclaim was in vain (T10.17).
     """
     pairs = begun_and_ended(trace, *tp.DIRECT_RECLAIM)
     if pairs is None:
@@ -69,6 +74,7 @@ def direct_reclaims(trace: Trace) -> DirectReclaims | None:
     compacts = _next_of_tasks(trace, tp.TRY_TO_COMPACT_PAGES, pid, end_ns) < trace.time_ns[row]
     in_vain = np.where(is_last, ~served | (compacts & (order > 0)), order <= VAIN_ORDER_MAX)
     near = is_last & served & (order == 0)
+    near &= not is_start_known
     for each in np.flatnonzero(near).tolist():
         in_vain[each] = was_at_marks(trace, int(pid[each]), int(end_ns[each]))
     number = np.zeros(len(row), np.int64)

@@ -31,8 +31,9 @@ ALLOC, FREE, FREE_BATCHED = 0, 1, 2
 GFP_KERNEL = 0xCC0
 GFP_ACCOUNT = 0x400000
 
-BATCH_NS = 10_000_000
-"""Time within which a folio batch that frees a page puts it on its list; it frees 31 at most."""
+BATCH_NS = 50_000_000
+"""Time within which a folio batch that frees a page puts it on its list; it frees 31 at most, and
+may lose its CPU in between."""
 PAGES = 1 << 16
 """Beginnings of the lists in which a page's latest events are looked up."""
 
@@ -85,11 +86,14 @@ class _Batches(NamedTuple):
         partner: int32 by row of the window: the other row of a free and what puts its page on a
             list, -1 for all others.
         goes_on: int8 by row: whether the batch of a put page had announced the next one before.
+        is_late: int8 by row: whether another task ran on the CPU between a free and what puts its
+            page on a list, of both.
     """
 
     begin: np.ndarray
     partner: np.ndarray
     goes_on: np.ndarray
+    is_late: np.ndarray
 
 
 @entry
@@ -100,12 +104,21 @@ def _find_batches(
     heads: np.ndarray,
     before: np.ndarray,
     next_free: np.ndarray,
+    last_task: np.ndarray,
 ) -> None:
-    """Find the frees that folio batches announced, and batches that went on after a page (T3)."""
+    """Find the frees that folio batches announced, and batches that went on after a page (T3).
+
+    The working space `last_task` has, by CPU, the row at which its task's events began, and 0.
+    """
     begin = batches.begin[0]
     for row in range(begin, end):
         here = row - begin
         batches.partner[here] = -1
+        cpu = int(events.cpu[row]) & (CPUS - 1)
+        if events.in_interrupt[row] <= 0:
+            if events.pid[row] != events.pid[begin + last_task[cpu, 1]]:
+                last_task[cpu, 0] = here
+            last_task[cpu, 1] = here
         kind = events.event[row]
         if kind != FREE and kind != FREE_BATCHED:
             continue
@@ -118,6 +131,12 @@ def _find_batches(
                 if events.event[other] == FREE:
                     batches.partner[here] = earlier
                     batches.partner[earlier] = here
+                    is_late = (
+                        events.pid[other] == events.pid[row]
+                        and max(events.in_interrupt[other], events.in_interrupt[row]) <= 0
+                        and last_task[cpu, 0] > earlier
+                    )
+                    batches.is_late[here] = batches.is_late[earlier] = is_late
                 break
             earlier = int(before[earlier]) - 1
         before[here] = heads[place]
@@ -170,11 +189,17 @@ def _fill_rows(
         partner = batches.partner[row - window]
         if kind == FREE_BATCHED and partner >= 0:
             last_put[here] = row - window
+        # what another task does before a page is on its list does not find it there (T3)
+        source, is_late = row, partner >= 0 and batches.is_late[row - window] != 0
+        if is_late and kind == FREE_BATCHED:
+            source, kind = window + partner, FREE
+        elif is_late:
+            continue
         if row < low or kind > FREE:
             continue
         earlier = last_event[here]
         last_event[here] = row
-        page, size = events.pfn[row], int(events.order[row])
+        page, size = events.pfn[source], int(events.order[source])
         if (
             earlier >= 0
             and page >= 0
@@ -437,9 +462,11 @@ def _batches(events: _Events, part: slice) -> _Batches:
     begin = int(np.searchsorted(time_ns, time_ns[part.start] - 2 * BATCH_NS))
     end = int(np.searchsorted(time_ns, time_ns[part.stop - 1] + BATCH_NS, side="right"))
     rows = end - begin
-    batches = _Batches(np.array([begin]), np.empty(rows, np.int32), np.zeros(rows, np.int8))
+    flags = (np.zeros(rows, np.int8), np.zeros(rows, np.int8))
+    batches = _Batches(np.array([begin]), np.empty(rows, np.int32), *flags)
     heads, next_free = np.zeros(PAGES, np.int32), np.full(CPUS, -1, np.int32)
-    _find_batches(events, end, batches, heads, np.empty(rows, np.int32), next_free)
+    last_task = np.zeros((CPUS, 2), np.int64)
+    _find_batches(events, end, batches, heads, np.empty(rows, np.int32), next_free, last_task)
     return batches
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.proc.counts import parse_pagetypeinfo
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.kernel_memory import KernelMemory, Place
 from pagealloc_model.recording.state_file import MachineState, write_state
 
 _TRY_NS = 5_000_000_000
-_LEAST_READINGS = 2
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP = 1 << 30
 
@@ -50,15 +50,16 @@ class LiveState:
         if self._memory is None:
             raise UsageError(self._why)
         _keep_memory()
-        places: tuple[Place, ...] = ()
-        why, attempts, give_up = "", 0, time.monotonic_ns() + _TRY_NS
-        while attempts < _LEAST_READINGS or time.monotonic_ns() < give_up:
+        _, why, places = _reading(self._memory, self._pageblock_order, ())
+        attempts, give_up = 0, time.monotonic_ns() + _TRY_NS
+        while attempts < 1 or time.monotonic_ns() < give_up:
             attempts += 1
             state, why, places = _reading(self._memory, self._pageblock_order, places)
             if state is not None:
                 write_state(file, state)
                 return
-        raise UsageError(f"the machine did not hold still in {attempts} readings: {why}")
+        times = count_of(attempts, "reading")
+        raise UsageError(f"the machine did not hold still in {times}: {why}")
 
 
 def _reading(

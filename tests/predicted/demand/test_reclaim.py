@@ -109,3 +109,15 @@ def test_a_large_requests_last_reclaim_was_in_vain_if_it_then_compacts_or_fails(
     found = direct_reclaims(Daemons(f"@0:7 r^9 z1 {then}").trace(tmp_path))
     assert found.in_vain.tolist() == [is_told]
     assert found.number.tolist() == [int(not is_told)]
+
+
+def test_with_a_known_start_the_model_tells_whether_the_last_reclaim_was_in_vain(
+    tmp_path: Path,
+) -> None:
+    """Otherwise the nearest event tells it of a reclaim for one page: here its own beginning."""
+    trace = Daemons("@0:7 r z1 @1:8 a1 @0:7 a0").trace(tmp_path)
+    by_event, by_model = (direct_reclaims(trace, is_start_known=known) for known in (False, True))
+    assert by_event is not None
+    assert by_model is not None
+    assert (by_event.in_vain.tolist(), by_event.number.tolist()) == ([True], [0])
+    assert (by_model.in_vain.tolist(), by_model.number.tolist()) == ([False], [1])

@@ -85,12 +85,28 @@ def batches(trace: Trace) -> tuple[dict[int, int], dict[int, int]]:
     return free_of, next_free
 
 
+def late_puts(trace: Trace, free_of: dict[int, int]) -> dict[int, int]:
+    """Of `free_of`, what was put after another task of the CPU had run."""
+    late = {}
+    for put, free in free_of.items():
+        tasks = [
+            int(trace.pid[row])
+            for row in range(free, put + 1)
+            if trace.cpu[row] == trace.cpu[put] and trace.in_interrupt[row] <= 0
+        ]
+        of_one_task = trace.in_interrupt[[free, put]].max() <= 0 and tasks[0] == tasks[-1]
+        if of_one_task and len(set(tasks)) > 1:
+            late[put] = free
+    return late
+
+
 def plain_rows(trace: Trace) -> tuple[list[dict[str, Any]], int, int]:
     """Rows, events outside, events recorded twice."""
     machine = small_machine()
     zone_of_gfp = highest_type_by_gfp(machine)
     spans = [(zone.start_pfn, zone.end_pfn) for zone in machine.zones if zone.managed]
     free_of, next_free = batches(trace)
+    late = late_puts(trace, free_of)
     read = at.GFP_READ_BITS & ~at.GFP_ATOMIC
     rows: list[dict[str, Any]] = []
     last_event: dict[int, int] = {}
@@ -104,6 +120,10 @@ def plain_rows(trace: Trace) -> tuple[list[dict[str, Any]], int, int]:
         kind, order = trace.event[row], int(trace.order[row])
         if row in free_of:
             last_put[cpu] = row
+        if row in late.values():
+            continue
+        if row in late:
+            kind, order = Event.FREE, int(trace.order[late[row]])
         if kind > Event.FREE:
             continue
         before = last_event.get(cpu)
@@ -126,7 +146,7 @@ def plain_rows(trace: Trace) -> tuple[list[dict[str, Any]], int, int]:
         is_free = kind == Event.FREE
         bits = GFP_KERNEL & at.GFP_READ_BITS if is_free else gfp & read
         put = last_put.get(cpu)
-        if row in free_of.values():
+        if row in free_of.values() or row in late:
             bits |= at.FREED_IN_BATCH
         elif put is not None and next_free.get(put, row) < put and trace.pid[put] == pid:
             bits |= at.INTERRUPTS_HOLDER

@@ -79,8 +79,8 @@ def test_what_was_read_place_by_place_is_no_state(
 @pytest.mark.parametrize(
     ("counts", "wrong", "why"),
     [
-        ([5, 7, 8, 11], "", "in 2 readings: 3 events came"),
-        ([5, 5, 5, 5], "3 pages are on free lists", "in 2 readings: 3 pages are on free lists"),
+        ([5, 7, 8, 11], "", "in 1 reading: 3 events came"),
+        ([5, 5, 5, 5], "3 pages are on free lists", "in 1 reading: 3 pages are on free lists"),
     ],
 )
 def test_a_machine_that_never_holds_still_has_no_state(
