@@ -42,12 +42,13 @@ BEFORE_REQUEST = "a0 +10 !a1 !f1 a2^1:GFP_HIGHUSER_MOVABLE a4"
         # Nothing says what came before the first event, or behind the last.
         ("!a0 a1 f1 !a2 !f2", "A0 A1 F1 A2 F2", []),
         # Those into folio batches are known by the order of events (T10.5): not before the first
-        # page is put on a list, not behind the last, and no other task's.
+        # page is put on a list, not behind the last, and no other task's, which finds pages that
+        # are put later in no list.
         ("a0 +5 a1 +5 f0 f1 b0 !a2 b1 a3", "A0 A1 F0 F1 A2 A3", [4]),
         (
             "a0 a1 a2 f0 a64 f1 b0 a65 f64 @0:7 a66 @0 b1 f65 f2 b2",
-            "A0 A1 A2 F0 A3 F1 A4 F3 A5 F4 F2",
-            [6, 7],
+            "A0 A1 A2 F0 A3 A4 F3 A5 F1 F4 F2",
+            [5, 6],
         ),
         ("a0 +10 !a1 x^2", "A0 B^2 A1 R^2", [1]),
         # The allocation that no event shows stands first of all and bears no mark.
