@@ -57,8 +57,22 @@ def test_a_drain_without_event_is_seen_by_the_refill_behind_it(tmp_path: Path) -
     events.drained(2)
     events.locked(1, 2)
     seen = pages_seen(events, tmp_path)
-    assert seen.is_drained_unseen(1, 3)
-    assert not seen.is_drained_unseen(2, 4)
+    assert seen.freed_past_lists(1, 3) == 0
+    assert seen.freed_past_lists(2, 4) == -1
+
+
+def test_a_preempted_request_has_its_page_before_its_event(tmp_path: Path) -> None:
+    events = EventText()
+    events.on(cpu=0, pid=5).alloc(9)
+    events.on(cpu=0, pid=5).alloc(10)
+    events.on(cpu=1, pid=7).alloc(8)
+    events.on(cpu=1, pid=7).alloc(11)
+    events.on(cpu=0, pid=5).free(9)
+    seen = pages_seen(events, tmp_path)
+    assert seen.is_taken_before(8, 0)
+    assert not seen.is_taken_before(11, 0)
+    assert not seen.is_taken_before(10, 0)
+    assert not seen.is_taken_before(9, 1)
 
 
 def test_a_scan_of_compaction_has_a_page_until_its_next_event(tmp_path: Path) -> None:
