@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
 
@@ -90,3 +91,14 @@ def test_tables_of_pages_are_what_their_code_makes(
 ) -> None:
     make = readme.PARTS.get(name) or partial(readme.FULL_PARTS[name], checkout)
     assert shown(checkout, name) == list(make())
+
+
+def test_the_sentence_on_intervals_has_the_figures_of_its_table(checkout: Path) -> None:
+    table = pd.read_csv(checkout / "data/tables/intervals_by_quantity.csv").set_index("quantities")
+    whole, kinds = table.loc["all"], table.drop("all")["held"].str.rstrip("%").astype(int)
+    words = " ".join((checkout / "docs/posts.md").read_text().split())
+    held = whole["held"].replace("%", " %")
+    assert f"in {held} of {whole['rows']} rows ({kinds.min()} to {kinds.max()} % by kind" in words
+    counts = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    told, right = counts[whole["told"]], counts[whole["sign right"]]
+    assert f"Of {told} changes called better, worse or changed {right} went that way" in words
