@@ -108,7 +108,9 @@ def _find_batches(
 ) -> None:
     """Find the frees that folio batches announced, and batches that went on after a page (T3).
 
-    The working space `last_task` has, by CPU, the row at which its task's events began, and 0.
+    What a batch prepared after its pause is late, too: it is put behind what it prepared before.
+    The working space `last_task` has by CPU, all 0 at first: the row at which its task's events
+    began, its last row, that of its last late page.
     """
     begin = batches.begin[0]
     for row in range(begin, end):
@@ -134,9 +136,11 @@ def _find_batches(
                     is_late = (
                         events.pid[other] == events.pid[row]
                         and max(events.in_interrupt[other], events.in_interrupt[row]) <= 0
-                        and last_task[cpu, 0] > earlier
+                        and max(last_task[cpu, 0], last_task[cpu, 2]) > earlier
                     )
                     batches.is_late[here] = batches.is_late[earlier] = is_late
+                    if is_late:
+                        last_task[cpu, 2] = here
                 break
             earlier = int(before[earlier]) - 1
         before[here] = heads[place]
@@ -465,7 +469,7 @@ def _batches(events: _Events, part: slice) -> _Batches:
     flags = (np.zeros(rows, np.int8), np.zeros(rows, np.int8))
     batches = _Batches(np.array([begin]), np.empty(rows, np.int32), *flags)
     heads, next_free = np.zeros(PAGES, np.int32), np.full(CPUS, -1, np.int32)
-    last_task = np.zeros((CPUS, 2), np.int64)
+    last_task = np.zeros((CPUS, 3), np.int64)
     _find_batches(events, end, batches, heads, np.empty(rows, np.int32), next_free, last_task)
     return batches
 

@@ -86,16 +86,17 @@ def batches(trace: Trace) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def late_puts(trace: Trace, free_of: dict[int, int]) -> dict[int, int]:
-    """Of `free_of`, what was put after another task of the CPU had run."""
-    late = {}
-    for put, free in free_of.items():
+    """Of `free_of`, what was put after another task of the CPU had run, or behind such a page."""
+    late: dict[int, int] = {}
+    for put, free in sorted(free_of.items()):
         tasks = [
             int(trace.pid[row])
             for row in range(free, put + 1)
             if trace.cpu[row] == trace.cpu[put] and trace.in_interrupt[row] <= 0
         ]
         of_one_task = trace.in_interrupt[[free, put]].max() <= 0 and tasks[0] == tasks[-1]
-        if of_one_task and len(set(tasks)) > 1:
+        is_behind = any(free < row and trace.cpu[row] == trace.cpu[put] for row in late)
+        if of_one_task and (len(set(tasks)) > 1 or is_behind):
             late[put] = free
     return late
 
