@@ -72,7 +72,8 @@ CUT_OFF = """
   return [
     ...parts('select').map(each => [each, each.selectedOptions[0]?.textContent ?? '']),
     ...parts('input[type=text]').map(each => [each, each.value || each.placeholder]),
-    ...parts('.widget-readout, button').map(each => [each, each.innerText.trim()]),
+    ...parts('.widget-readout').map(each => [each, each.innerText.trim()]),
+    ...parts('button').map(each => [each, each.innerText.trim()]),
   ].filter(([each, words]) => width(each, words) > inner(each) + 1).map(([, words]) => words);
 }
 """.replace("WIDGET", WIDGET)
