@@ -46,7 +46,7 @@ IMPORTS = (
 )
 WIDGETS = {
     "explore": "pm.explore('kbuild', candidate=pm.Policy(pcp_batch=1, pcp_high_max=2000))",
-    "highatomic": "studies.highatomic('highatomic_gate3', 'highatomic_stock')",
+    "highatomic": "studies.highatomic('highatomic_stock', 'highatomic_gate3')",
     "locks": "studies.pcp_batching('xfree')",
 }
 POST = ("post", "xfree", "--base", "pcp_free_batched=0", "--patch", "pcp_free_batched=1")
