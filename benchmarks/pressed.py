@@ -27,6 +27,7 @@ import pandas as pd
 import pagealloc_model as pm
 from pagealloc_model.base.text import percent, times
 from pagealloc_model.diagnosis.budget import RETRY_NS
+from pagealloc_model.numbers.result_tables import FEW_MEASURED, counts_cell, is_few
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.elastic_values import elastic_values
@@ -34,7 +35,7 @@ from pagealloc_model.predicted.elastic_values import elastic_values
 SEEDS = 5
 QUANTITIES = {
     "free_and_listed_pages": ("free and listed pages", 0.03),
-    "free_pages": ("free pages of a zone", None),
+    "free_pages": ("free pages", None),
     "order_distribution_tv": ("distribution over orders", None),
     "pcp_count": ("pages on a CPU's lists", 0.25),
     "refill_pages": ("pages refilled", 0.10),
@@ -59,25 +60,23 @@ SHOWN = {
 """Columns of the table that a page shows, by metric."""
 TOTALS = ("refill_pages", "refill_transactions", "drain_pages", "drain_transactions")
 COUNTS = (*TOTALS, "extfrag_events", "highatomic_blocks")
+ELASTIC = ("free_pages", *TOTALS, "extfrag_events")
+BY_PART = ("order_distribution_tv", "pcp_count")
 
 
 def errors_of(path: str, seed: int) -> tuple[str, pd.DataFrame]:
     """A recording's name, and the rows of its literal replay with one seed, one a quantity.
 
-    Of what is shown by zones and CPUs the mean; of totals those of the whole machine.
+    Of orders and lists, which zones and CPUs show, the mean; of all else the whole machine's.
     """
     options = {"assumptions": pm.Assumptions(reclaim="literal"), "seed": seed}
     validation = pm.validate(pm.open(path), **options, progress=lambda _: None)
     errors = validation.errors
     errors = errors[errors["metric"].isin(QUANTITIES) & errors["error"].notna()]
-    whole = (errors["scope"] == "all") & (errors["null_model"] != "measured mean")
-    parts = ~errors["metric"].isin([*TOTALS, "extfrag_events"])
-    names = ["measured", "predicted", "error", "null_error"]
-    table = errors[whole | parts].groupby("metric")[names].mean()
-    reserve = errors[errors["metric"] == "highatomic_blocks"][names[:2]].sum()
-    if "highatomic_blocks" in table.index:
-        table.loc["highatomic_blocks", names[:2]] = reserve
-    return validation.recording.name, table
+    by_part = errors["metric"].isin(BY_PART)
+    shown = errors[by_part != (errors["scope"] == "all")]
+    names = ["measured", "predicted", "error", "null", "null_error"]
+    return validation.recording.name, shown.groupby("metric")[names].mean()
 
 
 def over_seeds(path: str, seeds: int = SEEDS) -> pd.DataFrame:
@@ -102,6 +101,9 @@ def over_seeds(path: str, seeds: int = SEEDS) -> pd.DataFrame:
             off = max(error + 1, 1 / (error + 1)) if error > -1 else np.inf
         is_nearer = abs(error) < abs(null) or metric == "extfrag_events"
         distance = metric == "order_distribution_tv"
+        cells = [_in_percent(value, signed=metric in COUNTS) for value in (error, null)]
+        if metric in COUNTS and measured < FEW_MEASURED:
+            cells = [counts_cell(float(table[of].mean()), measured) for of in ("predicted", "null")]
         rows.append(
             {
                 "recording": made[0][0],
@@ -110,8 +112,8 @@ def over_seeds(path: str, seeds: int = SEEDS) -> pd.DataFrame:
                 "model": np.nan if distance else round(float(model.mean())),
                 "least": np.nan if distance else round(float(model.min())),
                 "most": np.nan if distance else round(float(model.max())),
-                "error": error,
-                "null error": null,
+                "error": cells[0],
+                "null error": cells[1],
                 "aim": "" if aim is None else times(aim) if aim > 1 else f"{aim:.0%}",
                 "met": "" if aim is None else "yes" if off <= aim and is_nearer else "no",
             }
@@ -163,8 +165,8 @@ def reclaims_in_vain(paths: Sequence[str]) -> pd.DataFrame:
 def elastic_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     """Errors of elastic replays by the values that they take, as means over seeds.
 
-    Free pages are those of the worst zone, as a share of the measured range; totals are of the
-    whole machine, with their ranges over seeds.
+    All are of the whole machine, with their ranges over seeds; free pages as a share of the
+    measured range.
     """
     rows = []
     for path in paths:
@@ -175,10 +177,10 @@ def elastic_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
             "all recorded": pm.Assumptions(reclaim="elastic"),
         }
         for words, assumptions in values.items():
-            errors = [_elastic_errors(recording, assumptions, seed) for seed in range(seeds)]
+            runs = [_elastic_errors(recording, assumptions, seed) for seed in range(seeds)]
             cells = {
-                name: _over_seeds(own, signed=name != "free pages")
-                for name, own in pd.DataFrame(errors).items()
+                QUANTITIES[metric][0]: _over_seeds(rows)
+                for metric, rows in pd.concat(runs).groupby("metric", sort=False)
             }
             rows.append({"recording": recording.name, "values": words, **cells})
     return pd.DataFrame(rows)
@@ -186,25 +188,31 @@ def elastic_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
 
 def _elastic_errors(
     recording: pm.Recording, assumptions: pm.Assumptions, seed: int
-) -> dict[str, float]:
-    """Errors of one replay under the recorded policy, by quantity."""
+) -> pd.DataFrame:
+    """Rows of the error table of one replay under the recorded policy."""
     options = {"assumptions": assumptions, "seed": seed, "progress": lambda _: None}
     errors = pm.validate(recording, **options).errors
-    whole = errors[(errors["scope"] == "all") & (errors["null_model"] != "measured mean")]
-    whole = whole.drop_duplicates("metric").set_index("metric")["error"]
-    free = errors.loc[errors["metric"] == "free_pages", "error"].max()
-    totals = (*TOTALS, "extfrag_events")
-    return {"free pages": float(free)} | {QUANTITIES[name][0]: whole.get(name) for name in totals}
+    return errors[(errors["scope"] == "all") & errors["metric"].isin(ELASTIC)]
 
 
-def _over_seeds(errors: pd.Series, *, signed: bool) -> str:
-    """The mean of an error, and its range where there are several."""
-    known = errors.dropna()
+def _over_seeds(rows: pd.DataFrame) -> str:
+    """The mean of an error, and its range where there are several; of few events the counts."""
+    row, known = rows.iloc[0], rows["error"].dropna()
+    if is_few(row):
+        low, high = (
+            f"{value:,.0f}" for value in (rows["predicted"].min(), rows["predicted"].max())
+        )
+        return f"{low} to {high}, kernel {row['measured']:,.0f}"
     if known.empty:
         return "NA"
+    signed = row["metric"] in COUNTS
     values = (known.mean(), known.min(), known.max())
-    mean, low, high = (percent(value).lstrip("" if signed else "+") for value in values)
+    mean, low, high = (_in_percent(value, signed=signed) for value in values)
     return mean + (f" ({low} to {high})" if low != high else "")
+
+
+def _in_percent(error: float, *, signed: bool) -> str:
+    return percent(error) if signed else percent(error).lstrip("+")
 
 
 def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
@@ -212,12 +220,6 @@ def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     shown = pd.concat([over_seeds(path, seeds) for path in paths], ignore_index=True)
     for name in ("kernel", "model", "least", "most"):
         shown[name] = [f"{value:,.0f}" if value == value else "" for value in shown[name]]
-    counts = [words for metric, (words, _) in QUANTITIES.items() if metric in COUNTS]
-    for name in ("error", "null error"):
-        shown[name] = [
-            percent(value).lstrip("" if words in counts else "+")
-            for value, words in zip(shown[name], shown["quantity"], strict=True)
-        ]
     return shown
 
 

@@ -68,7 +68,7 @@ from reading import reading
 from tables import FOLDER, Excerpt, read_table, write_tables
 
 import pagealloc_model as pm
-from pagealloc_model.numbers.validation import Validation
+from pagealloc_model.numbers.validation import Validation, usual_seeds
 
 PROJECT = Path(__file__).resolve().parent.parent
 DECLARED = tomllib.loads((PROJECT / "benchmarks" / "readme.toml").read_text())
@@ -271,8 +271,12 @@ def _paths(full: Path) -> tuple[str, ...]:
 
 @cache
 def _validations(paths: tuple[str, ...], asked: str = "auto") -> list[Validation]:
-    """Validations in a mode of reclaim; seed 0."""
-    return [pm.validate(pm.open(path), assumptions=pm.Assumptions(reclaim=asked)) for path in paths]
+    """Validations in a mode of reclaim, over as many seeds as the command takes."""
+    validations = []
+    for recording in map(pm.open, paths):
+        validation = pm.validate(recording, assumptions=pm.Assumptions(reclaim=asked))
+        validations.append(validation.over_seeds(usual_seeds(recording)))
+    return validations
 
 
 def main(names: Sequence[str]) -> None:

@@ -100,16 +100,20 @@ def errors() -> pd.DataFrame:
          "predicted"),
     ]  # fmt: skip
     names = ["metric", "scope", "measured", "predicted", "error", "unit"]
-    return pd.DataFrame(rows, columns=[*names, "null_model", "null", "null_error", "kind"])
+    table = pd.DataFrame(rows, columns=[*names, "null_model", "null", "null_error", "kind"])
+    sides = {"least": table["predicted"], "most": table["predicted"]}
+    return table.assign(counted=table["measured"], **sides)
 
 
 def judged_rows() -> pd.DataFrame:
     """The same, judged: a clear gain, a change within the error, one that failed its null model."""
     nan = float("nan")
     return comparison_rows().assign(
-        error=[1.0, 9000.0, 30.0, nan],
+        error=[-0.05, 0.3, 0.03, nan],
+        error_words=["-5.0%", "30.0%", "3/9", "NA"],
         null_model="nothing changes",
-        null_error=[20.0, 9500.0, 10.0, nan],
+        null_error=[-1.0, 0.4, 0.01, nan],
+        null_words=["-100.0%", "40.0%", "1/9", "NA"],
         change_low=[-21.0, -4000.0, -30.0, nan],
         change_high=[-19.0, 16000.0, 30.0, nan],
         verdict=["better", "within error", "unproven", "unknown"],

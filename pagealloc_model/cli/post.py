@@ -132,6 +132,7 @@ def run_post(options: argparse.Namespace) -> int:
     policies = [policy_of(f"--{side}", getattr(options, side)) for side in ("base", "patch")]
     import pagealloc_model as pm
     from pagealloc_model.numbers.comparison import ModelErrors, errors_of
+    from pagealloc_model.numbers.validation import usual_seeds
     from pagealloc_model.show.post import comparison_message
     from pagealloc_model.show.post.comparison_message import nothing_to_post
 
@@ -151,8 +152,9 @@ def run_post(options: argparse.Namespace) -> int:
                 refused="the model was not held to the recording (--no-validation)"
             )
         else:
-            validations.append(pm.validate(recording, **shared))
-            errors = errors_of(validations[-1])
+            validation = pm.validate(recording, **shared)
+            validations.append(validation.over_seeds(usual_seeds(recording)))
+            errors = errors_of(validation)
         comparisons += [comparison.with_errors(errors) for comparison in compared]
     if not options.full and (reason := nothing_to_post(comparisons)):
         print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)

@@ -48,10 +48,6 @@ BUDGET = "error_budget"
 """Name of the files of the whole recording's budget."""
 
 
-SEEDS_UNDER_PRESSURE = 5
-"""Seeds of chaotic quantities where the recorded kernel reclaimed."""
-
-
 def add_validate(commands: Commands) -> None:
     """Add `pagealloc validate`."""
     parser = add_command(
@@ -99,7 +95,7 @@ def add_validate(commands: Commands) -> None:
         "--seeds",
         type=count,
         metavar="N",
-        help="show the reserve, watermark boosts and fallbacks as ranges over N seeds "
+        help="show predictions and errors as means over N seeds, with the range of each "
         "(default: 5 if the recorded kernel reclaimed, else 1)",
     )
     parser.add_argument(
@@ -225,7 +221,7 @@ def _validated(
     with_budget: bool,
 ) -> _Validated:
     import pagealloc_model as pm
-    from pagealloc_model.predicted.reclaim_mode import mode_and_why
+    from pagealloc_model.numbers.validation import usual_seeds
 
     # a budget imposes what the kernel did, and so does a kernel build's own code
     is_literal = options.reclaim == AUTO and (with_budget or build is not None)
@@ -235,9 +231,7 @@ def _validated(
     if options.resync:
         placement = recording.judge_choices(rules=options.rules, assumptions=assumptions)
         validation = placement.added_to(validation)
-    under_pressure = mode_and_why(recording, [])[0] == "elastic"
-    usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
-    validation = validation.over_seeds(options.seeds or usual)
+    validation = validation.over_seeds(options.seeds or usual_seeds(recording))
     budget = validation.budget(windows) if with_budget else None
     pages = None
     if recording.start_state is not None and not options.brief:

@@ -22,11 +22,11 @@ from pagealloc_model.diagnosis.recorded_moves import (
 )
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
-from pagealloc_model.numbers.errors import Scored, error_table, model_errors, records
-from pagealloc_model.numbers.result_tables import labelled
+from pagealloc_model.numbers.errors import error_table, held_to, records
+from pagealloc_model.numbers.result_tables import is_few, labelled
 from pagealloc_model.numbers.statistics import relative
 from pagealloc_model.numbers.validation import validate_windows
-from pagealloc_model.numbers.vocabulary import SUMMARISED
+from pagealloc_model.numbers.vocabulary import SERIES_WORDS, SUMMARISED
 from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page
 from pagealloc_model.predicted.demand.demand import reclaim_events
 from pagealloc_model.predicted.demand.event_order import merged, new_events
@@ -328,12 +328,20 @@ _BUDGET_RULE = (
     "decided, so it is no prediction and says only where an error comes from."
 )
 _SHARES_RULE = (
-    "Mean absolute error over scopes. model's: what is not missing; decided: the part of it that "
-    "goes when the kernel's own decisions (zone, drains, boosts) are imposed; missing: what goes "
-    "when information is imposed beside them (the start). The rest of the model's remains with all "
-    "imposed. Negative: errors hid one another. most by: the one truth that removes most alone, if "
-    "more than a tenth. windows: the error of the loss-free windows, each predicted by itself."
+    "Mean absolute error over scopes; of fewer than ten events there is none. model's: what is not "
+    "missing; decided: the part of it that goes when the kernel's own decisions (zone, drains, "
+    "boosts) are imposed; missing: what goes when information is imposed beside them (the start). "
+    "The rest of the model's remains with all imposed. Negative: errors hid one another. most by: "
+    "the one truth that removes most alone, if more than a tenth. windows: the error of the "
+    "loss-free windows, each predicted by itself."
 )
+
+
+def _run_cell(row: pd.Series) -> str:
+    """The error of a run; of few events the counts."""
+    if is_few(row) and pd.notna(row["value"]):
+        return f"{row['value']:.0f}/{row['measured']:.0f}"
+    return _cell(row["error"], str(row["unit"]), "+")
 
 
 def _cell(value: object, unit: str, sign: str) -> str:
@@ -353,8 +361,9 @@ class Budget:
     Attributes:
         recording: its name.
         runs: the free-running one first.
-        errors: metric, scope, unit, run, imposed, measured, value, error, null_error; one row for
-            each metric, scope and run. `error` is as the error table has it.
+        errors: metric, scope, unit, run, imposed, measured, value, error, counted, null_error; one
+            row for each metric, scope and run. `error` and `counted` are as the error table has
+            them.
         shares: metric, error, models, decided, missing, windows, most_by: mean absolute error over
             scopes; its part that is the model's; of that, what imposing the kernel's decisions
             removes; the part that is missing information; the error in loss-free windows; the one
@@ -377,8 +386,8 @@ class Budget:
         rows: list[tuple[str, ...]] = []
         for (metric, scope), group in self.errors.groupby(["metric", "scope"], sort=False):
             unit, where = str(group["unit"].iloc[0]), "" if scope == "all" else f", {scope}"
-            by_run = group.set_index("run")["error"].reindex(runs)
-            cells = (_cell(value, unit, "+") for value in by_run)
+            by_run = group.set_index("run").reindex(runs)
+            cells = (_run_cell(row) for _, row in by_run.iterrows())
             rows.append((ascii_only(f"{metric}{where} ({unit})"), "", *cells))
         header = ("metric", "scope", *(titles[name] for name in runs))
         lines = [Table(header, rows).to_text(width), "", paragraph(_BUDGET_RULE, width=width), ""]
@@ -440,16 +449,13 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     missing = {truth: truth.missing(recording) for truth in TRUTHS}
     absent = {truth.name: f"{why}; {truth.record}" for truth, why in missing.items() if why}
     options = {"rules": free.rules, "assumptions": free.assumptions, "seed": free.seed}
-    _, start = start_snapshots(recording)
-    last = recording.trace.demand_span_ns[1]
 
     def add(name: str, meaning: str, changed: Imposed, truths: tuple[str, ...]) -> None:
         again = replay_imposed(recording, changed, **options)
         forced = again.divergence["forced"]
         run = Run(run=name, meaning=meaning, imposed=bool(truths), truths=truths, forced=forced)
         runs.append(run)
-        scored = Scored.of(measured, again, start_ns=start.time_ns, end_ns=last)
-        tables.append(error_table(model_errors(recording, again, measured, scored)))
+        tables.append(error_table(held_to(recording, again, measured)[1]))
 
     if prepared.demand.isolated_pages or prepared.demand.captured:
         reference = Imposed(names=(NO_COMPACTION,), prepared=without_compaction(prepared))
@@ -475,7 +481,7 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
             chosen.append(_over_windows([_chosen(window.errors) for window in windows]))
         else:
             absent["losses"] = "no loss-free window has two snapshots; larger buffers (--buffer)"
-    columns = ["metric", "scope", "unit", "run", "imposed", "measured", "value", "error"]
+    columns = ["metric", "scope", "unit", "run", "imposed", "measured", "value", "error", "counted"]
     errors = pd.concat(
         [
             table.assign(run=run.run, imposed=run.imposed, value=table["predicted"])
@@ -498,9 +504,10 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
 
 
 def _chosen(errors: pd.DataFrame) -> pd.DataFrame:
-    """The budget's rows of an error table: of the whole machine and of zones."""
-    scope = errors["scope"]
-    rows = errors["metric"].isin(METRICS) & (scope != "per time bin") & ~scope.str.contains("cpu=")
+    """The budget's rows of an error table: totals of the whole machine, and states of zones."""
+    scope, metric = errors["scope"], errors["metric"]
+    rows = metric.isin(METRICS) & (scope != "per time bin") & ~scope.str.contains("cpu=")
+    rows &= (scope != "all") | ~metric.isin(SERIES_WORDS)
     return errors[rows].reset_index(drop=True)
 
 
@@ -511,7 +518,7 @@ def _over_windows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     for (metric, _), parts in together.groupby(["metric", "scope"], sort=False):
         row = parts.iloc[0].to_dict()
         if metric.startswith(("refill", "drain", "extfrag")):
-            row["measured"], row["predicted"] = parts["measured"].sum(), parts["predicted"].sum()
+            row |= parts[["measured", "predicted", "counted"]].sum().to_dict()
             row["error"] = relative(row["predicted"], row["measured"])
             row["null_error"] = relative(parts["null"].sum(), row["measured"])
         else:
@@ -523,6 +530,7 @@ def _over_windows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def _shares(errors: pd.DataFrame, truths: Sequence[str]) -> pd.DataFrame:
     """Whose each metric's error is; see `Budget.shares`."""
+    errors = errors[~errors.apply(is_few, axis=1)]
     size = errors["error"].abs()
     means = size.groupby([errors["metric"], errors["run"]], sort=False).mean().unstack()
     means = means.loc[errors["metric"].unique()]

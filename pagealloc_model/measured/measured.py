@@ -45,15 +45,20 @@ from pagealloc_model.recording.zone_map import ZoneMap
 FALLBACK_KINDS = ("claim_block", "claim", "steal")
 
 
-def _fallbacks_table(
-    trace: Trace, *, migratetypes: Sequence[str], pageblock_order: int
+def fallbacks_table(
+    trace: Trace,
+    *,
+    migratetypes: Sequence[str],
+    pageblock_order: int,
+    before_ns: float = np.inf,
 ) -> pd.DataFrame:
-    """Fallback operations by requested and found type and order (T6)."""
+    """Fallback operations before an instant by requested and found type and order (T6)."""
     names = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
     table = trace.tables.get(tp.PAGE_ALLOC_EXTFRAG, {})
     none = np.zeros(0, np.int64)
-    columns = {name: np.asarray(table.get(name, none), np.int64) for name in names}
-    owned = np.asarray(table.get("change_ownership", none)) != 0
+    known = np.asarray(table.get("time_ns", none)) < before_ns
+    columns = {name: np.asarray(table.get(name, none), np.int64)[known] for name in names}
+    owned = np.asarray(table.get("change_ownership", none))[known] != 0
     kind = np.where(columns["fallback_order"] >= pageblock_order, 0, np.where(owned, 1, 2))
     frame = pd.DataFrame({**columns, "kind": kind})
     counted = frame.groupby([*names, "kind"]).size().reset_index(name="count")
@@ -434,7 +439,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     stalls = (tp.DIRECT_RECLAIM_BEGIN, tp.COMPACTION_BEGIN)
     return Measured(
         **snapshot_tables(recording.dated_snapshots),
-        fallbacks=_fallbacks_table(
+        fallbacks=fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
         outcomes=outcomes_table(

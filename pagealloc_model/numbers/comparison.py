@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +29,11 @@ from pagealloc_model.numbers.result_tables import (
     Footer,
     Style,
     comparison_table,
+    error_cell,
     in_measure,
     judgement,
     measures,
+    null_cell,
     row_words,
 )
 from pagealloc_model.numbers.statistics import LEVEL, paired_p, scaled, unscaled, widths
@@ -135,8 +138,8 @@ def errors_of(validation: Validation) -> ModelErrors:
     """Errors of the model that a validation found."""
     checks = validation.replay.checks
     refused = [str(check) for check in checks if check.level == REFUSED]
-    table, sides = validation.numbers, (validation.replay, validation.measured)
-    errors = (*table, *hold_errors(validation.recording, *sides, table))
+    sides = (validation.recording, validation.replay, validation.measured)
+    errors = (*validation.numbers, *hold_errors(*sides))
     return ModelErrors(
         by_row={
             (error.metric, error.scope): error
@@ -240,6 +243,19 @@ def _needs_seeds(runs: Sequence[Change]) -> bool:
     return len(runs) == 1 and runs[0].before.how == "count"
 
 
+_ERROR_NUMBERS = ("measured", "predicted", "null", "error", "null_error", "counted")
+
+
+def mean_error(errors: Sequence[ModelError]) -> SimpleNamespace:
+    """A row of an error table with the means of several runs; of none, nothing is known."""
+    rows = [error.row() for error in errors]
+    means = dict.fromkeys(_ERROR_NUMBERS, math.nan) | {"unit": "", "null_model": ""}
+    if rows:
+        means |= {name: float(np.mean([row[name] for row in rows])) for name in _ERROR_NUMBERS}
+        means |= {name: str(rows[0][name]) for name in ("unit", "null_model")}
+    return SimpleNamespace(**means)
+
+
 def judged_runs(
     runs: Sequence[Change], recordings: int = 1, *, tested: bool = False
 ) -> dict[str, object]:
@@ -247,7 +263,7 @@ def judged_runs(
 
     `tested` adds a test of the change, and how far the runs lie apart.
     """
-    errors = [run.error for run in runs if run.error is not None]
+    error = mean_error([run.error for run in runs if run.error is not None])
     low, high = interval_of(runs, recordings)
     sides = {
         "base": pd.Series([run.before.value for run in runs], dtype=float),
@@ -258,11 +274,9 @@ def judged_runs(
     row = {
         **{"metric": one.metric, "scope": one.scope, "base": base, "patch": patch},
         **{"change": patch - base, "unit": one.unit, "better": one.better},
-        "error": float(np.mean([error.error for error in errors])) if errors else math.nan,
-        "null_model": errors[0].null_model if errors else "",
-        "null_error": float(np.mean([error.null_error for error in errors]))
-        if errors
-        else math.nan,
+        **{"error": error.error, "error_words": error_cell(error)},
+        "null_model": error.null_model,
+        **{"null_error": error.null_error, "null_words": null_cell(error)},
         "change_low": low,
         "change_high": high,
         "verdict": verdict_of(runs, low, high),
@@ -532,8 +546,8 @@ class Comparison:
         """A row for each quantity.
 
         metric, scope; base, patch and change in `unit`; unit; better: "lower", "higher" or "";
-        error and null_error of the model, null_model; change_low and change_high: the interval of
-        the change, error included; verdict.
+        error and null_error of the model, as error tables have them, and in words; null_model;
+        change_low and change_high: the interval of the change, error included; verdict.
         """
         return pd.DataFrame([judged_runs([change]) for change in self.changes])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,12 @@ import pandas as pd
 from pagealloc_model.allocator.layout import CHAINED
 from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.allocator.sites import BY_NAME, EMPTY_SITES, MOVING
-from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of, zone_scope
 from pagealloc_model.measured.call_stacks import recorded_spinlocks
 from pagealloc_model.measured.contention import OTHER, WAITING
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.folios import fault_shares
-from pagealloc_model.measured.measured import Measured
+from pagealloc_model.measured.measured import Measured, fallbacks_table
 from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.join import (
     IMPOSED,
@@ -34,6 +33,10 @@ from pagealloc_model.numbers.join import (
 )
 from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import (
+    ALL_SUCCEED,
+    FIRST_PART,
+    GOES_ON,
+    NOTHING_CHANGES,
     WINDOWS,
     Holds,
     Quantity,
@@ -45,15 +48,12 @@ from pagealloc_model.numbers.values import (
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import FALLING_BACK
-from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
-FROZEN = "nothing changes"
-NO_PRESSURE = "no reclaim, every request served"
-NO_PCP = "no PCP"
-PCP_ORDER_MAX = 3
 Row = tuple[Quantity, Quantity, Quantity]
 """A number of states as measured and as predicted at the same instants, and that of the start."""
 _ZONE = re.compile(r"(node=[^,]*,)?zone=[^,]*")
@@ -104,9 +104,8 @@ class Scored:
         tabled = rows(lambda states: voc.by_zone(states, machine, voc.TABLED))
         series: dict[str, dict[str, Row]] = {metric: {} for metric in voc.SERIES_WORDS}
         for row in (*compared, *tabled):
-            metric, scope = row[0].metric, row[0].scope
-            zone = zone_of(scope)
-            if metric in series and scope in (zone, f"{zone},at=end") and _moved(row).any():
+            metric, zone = row[0].metric, _scored_zone(row)
+            if zone and _moved(row).any():
                 series[metric][zone] = row
         scopes = [zone_scope(zone.node, zone.name, machine.nodes) for zone in machine.zones]
         for number in voc.SCORED:
@@ -144,9 +143,20 @@ class Scored:
         return table.astype({"null": np.int64}) if is_whole else table
 
     def errors(self) -> Iterator[ModelError]:
-        """Of everything that snapshots show; zones in which nothing changed are not in tables."""
+        """Of everything that snapshots show; zones in which nothing changed are not in tables.
+
+        What a verdict scores is there of all zones, too.
+        """
         if len(self.together[0].values):
-            yield ModelError.of_states(*self.together, FROZEN, kind=IMPOSED)
+            yield ModelError.of_states(*self.together, kind=IMPOSED)
+        for metric, moved in self.series.items():
+            if "all" in moved:
+                yield replace(ModelError.of_states(*moved["all"]), scope="all")
+            elif moved:
+                rows = [row for row in (*self.compared, *self.tabled) if row[0].metric == metric]
+                zones = {_scored_zone(row): row for row in rows if len(row[0].values)}
+                zones.pop("", None)
+                yield ModelError.of_zones([ModelError.of_states(*row) for row in zones.values()])
         free = {zone: _moved(row).argmax() for zone, row in self.series["free_pages"].items()}
         by_zone = defaultdict(list)
         for row in self.tabled:
@@ -154,7 +164,7 @@ class Scored:
         for zone in sorted(free, key=free.__getitem__):
             for row in by_zone[zone]:
                 if len(row[0].values) and row[0].metric != "pageblocks":
-                    yield ModelError.of_states(*row, FROZEN)
+                    yield ModelError.of_states(*row)
         for row in self.tabled:
             if row[0].metric == "pageblocks" and len(row[0].values):
                 yield from _blocks_error(row)
@@ -162,7 +172,7 @@ class Scored:
             metric, zone = row[0].metric, zone_of(row[0].scope)
             is_still = metric in self.series and zone not in self.series[metric]
             if len(row[0].values) and not is_still:
-                yield ModelError.of_states(*row, FROZEN, tabled=False)
+                yield ModelError.of_states(*row, tabled=False)
 
 
 SIDES = ("measured", "predicted", "null")
@@ -172,6 +182,13 @@ def zone_of(scope: str) -> str:
     """The part of a scope that names a zone."""
     zone = _ZONE.match(scope)
     return zone[0] if zone else ""
+
+
+def _scored_zone(row: Row) -> str:
+    """The zone of a number that a verdict scores at every snapshot, "" of others."""
+    zone = zone_of(row[0].scope)
+    is_scored = row[0].metric in voc.SERIES_WORDS and row[0].scope in (zone, f"{zone},at=end")
+    return zone if is_scored else ""
 
 
 def _moved(row: Row) -> np.ndarray:
@@ -185,10 +202,10 @@ def _blocks_error(row: Row) -> Iterator[ModelError]:
     scope = row[0].scope
     real, model, start = (side.value for side in row)
     if scope.endswith("type=HighAtomic") and (real or model or start):
-        numbers = (real, model, "blocks at the end", FROZEN, start)
+        numbers = (real, model, "blocks at the end", NOTHING_CHANGES, start)
         yield ModelError.of("highatomic_blocks", zone_of(scope), *numbers)
     elif real != start or model != start:
-        numbers = (real - start, model - start, "change in blocks", FROZEN, 0.0)
+        numbers = (real - start, model - start, "change in blocks", NOTHING_CHANGES, 0.0)
         yield ModelError.of("pageblocks", scope, *numbers)
 
 
@@ -199,6 +216,12 @@ def recorded_lock_model(recording: Recording) -> LockModel:
         closed_loop=False,
         unfair=recorded_spinlocks(recording)[0],
     )
+
+
+def _first_part_ends(recording: Recording) -> float:
+    """When the part ends, in ns, from which `GOES_ON` takes what goes on."""
+    first, last = recording.trace.demand_span_ns
+    return first + FIRST_PART * (last - first)
 
 
 def shows_contention(times: LockTimes) -> pd.Series:
@@ -212,40 +235,32 @@ def _contention_errors(
     """`contended_acquisitions` in all and by CPU; measured NaN where it cannot be known.
 
     Waits of functions the model has no site for, such as readers in /proc, are left out. Of a fair
-    lock only waits behind another waiter are recorded (T8), so only those are counted. The null
-    model has each come at a random time, so that it meets another CPU's hold by chance.
+    lock only waits behind another waiter are recorded (T8), so only those are counted.
     """
     times = lock_times(predicted, recorded_lock_model(recording))
     waits = measured.contention.waits
     waits = waits[waits["site"] != WAITING[OTHER]]
-    frame = times.acquisitions
-    zone = frame["zone"].astype(str)
-    held = frame["hold_ns"].groupby([zone, frame["cpu"]]).sum()
-    own = held.reindex(pd.MultiIndex.from_arrays([zone, frame["cpu"]])).to_numpy()
-    total = held.groupby(level=0).sum().reindex(zone).to_numpy()
-    chance = (total - own) / max(times.span_ns, 1)
-    contended = shows_contention(times)
+    first_waits = waits[waits["time_ns"] < _first_part_ends(recording)]
+    sides = (waits, times.acquisitions[shows_contention(times)], first_waits)
     for cpu in (None, *range(predicted.machine.nr_cpus)):
-        of_model, of_kernel = (
-            np.ones(len(side), bool) if cpu is None else (side["cpu"] == cpu).to_numpy(bool)
-            for side in (frame, waits)
+        real, model, first = (
+            float(len(side) if cpu is None else (side["cpu"] == cpu).sum()) for side in sides
         )
-        yield ModelError.of(
-            "contended_acquisitions",
-            "all" if cpu is None else f"cpu={cpu}",
-            float(of_kernel.sum()) if measured.contention.known else float("nan"),
-            float((contended & of_model).sum()),
-            "acquisitions",
-            "arrivals at random",
-            float(chance[of_model].sum()),
-        )
+        numbers = (real, model, "acquisitions", GOES_ON, first / FIRST_PART)
+        if not measured.contention.known:
+            numbers = (float("nan"), model, "acquisitions", GOES_ON, float("nan"))
+        scope = "all" if cpu is None else f"cpu={cpu}"
+        yield ModelError.of("contended_acquisitions", scope, *numbers)
 
 
-def model_errors(
-    recording: Recording, predicted: Replay, measured: Measured, scored: Scored
-) -> tuple[ModelError, ...]:
-    """The numbers of the error table, and those of states and fallbacks by pair of types."""
-    return (
+def held_to(
+    recording: Recording, predicted: Replay, measured: Measured
+) -> tuple[Scored, tuple[ModelError, ...]]:
+    """The scored states; numbers of the error table, states and fallbacks by pair of types."""
+    _, start = start_snapshots(recording)
+    end_ns = recording.trace.demand_span_ns[1]
+    scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=end_ns)
+    return scored, (
         *scored.errors(),
         *_transaction_errors(recording, predicted, measured),
         *_fallback_errors(recording, predicted, measured),
@@ -265,47 +280,50 @@ def _fallback_errors(
     recording: Recording, predicted: Replay, measured: Measured
 ) -> Iterator[ModelError]:
     """Fallbacks in all, and by pair of types; measured NaN where they were not recorded."""
+    machine = predicted.machine
+    first = fallbacks_table(
+        recording.trace,
+        migratetypes=machine.migratetypes,
+        pageblock_order=machine.counted_order,
+        before_ns=_first_part_ends(recording),
+    )
     sides = [
-        {(one.metric, one.scope): one.value for one in voc.compared(voc.FALLBACKS, side.fallbacks)}
-        for side in (measured, predicted)
+        {(one.metric, one.scope): one for one in voc.compared(voc.FALLBACKS, table)}
+        for table in (measured.fallbacks, predicted.fallbacks, first)
     ]
     is_known = was_recorded(recording, Event.EXTFRAG)
     pairs = [f"{asked} from {used}" for asked, used in product(FALLING_BACK, repeat=2)]
     for key in (("extfrag_events", "all"), *product(("fallback_claims", "fallback_steals"), pairs)):
-        real, model = (side.get(key, 0.0) for side in sides)
-        numbers = (real if is_known else float("nan"), model, "events", "no fallback", 0.0)
-        yield ModelError.of(*key, *numbers, tabled=key[1] == "all")
+        real, model = (side[key].value if key in side else 0.0 for side in sides[:2])
+        null = sides[2][key].going_on if key in sides[2] else 0.0
+        if not is_known:
+            real = null = float("nan")
+        yield ModelError.of(*key, real, model, "events", GOES_ON, null, tabled=key[1] == "all")
 
 
 def hold_errors(
-    recording: Recording, predicted: Replay, measured: Measured, table: Sequence[ModelError]
+    recording: Recording, predicted: Replay, measured: Measured
 ) -> Iterator[ModelError]:
-    """Sizes of refills and drains, holds at the buddy and in all, which comparisons alone have.
-
-    Without per-CPU lists every page is a hold.
-    """
-    nulls = {row.metric: row.null for row in table if row.scope == "all"}
+    """Sizes of refills and drains, holds at the buddy and in all, which comparisons alone have."""
     shown = {
         **{site: was_recorded(recording, BY_NAME[site].event) for site in ("refill", "drain")},
         "buddy_alloc": measured.boundaries in ("lock tracepoints", "kprobes"),
         "direct_free": "direct_free" not in measured.unseen_sites,
     }
-    sizes = [f"pages_per_{site}" for site in ("refill", "drain") if shown[site]]
-    sizes += ["longest_drain"] * shown["drain"]
+    names = [f"pages_per_{site}" for site in ("refill", "drain") if shown[site]]
+    names += ["longest_drain"] * shown["drain"]
     at_buddy = [site for site in ("buddy_alloc", "direct_free") if shown[site]]
-    counts = {f"{site}_{what}": 0.0 for site in at_buddy for what in ("transactions", "pages")}
+    names += [f"{site}_{what}" for site in at_buddy for what in ("transactions", "pages")]
     if all(shown.values()):
-        sizes.append("pages_per_acquisition")
-        counts["zone_lock_acquisitions"] = (
-            nulls["refill_transactions"] + nulls["drain_transactions"]
-        )
-    tables = (side.transactions_full for side in (measured, predicted))
+        names += ["pages_per_acquisition", "zone_lock_acquisitions"]
+    full = measured.transactions_full
+    first_full = full[full["time_ns"] < _first_part_ends(recording)]
+    tables = (full, predicted.transactions_full, first_full)
     holds = (Holds.of_table(table[table["site"].isin(MOVING)]) for table in tables)
     sides = (voc.compared(voc.HOLDS, side) for side in holds)
-    for real, model in zip(*sides, strict=True):
-        if real.metric in sizes or real.metric in counts:
-            name = "none" if real.metric in counts and real.metric[0] != "z" else NO_PCP
-            numbers = (real.value, model.value, real.unit, name, counts.get(real.metric, 1.0))
+    for real, model, first in zip(*sides, strict=True):
+        if real.metric in names:
+            numbers = (real.value, model.value, real.unit, real.null_model, first.going_on)
             yield ModelError.of(real.metric, real.scope, *numbers, tabled=False)
 
 
@@ -313,23 +331,26 @@ def _transaction_errors(
     recording: Recording, predicted: Replay, measured: Measured
 ) -> Iterator[ModelError]:
     """Refills and drains: in all, by CPU, and bin by bin; and attempts that found no page."""
-    tables = (measured.transactions_full, predicted.transactions_full)
-    for site, event in (("refill", Event.ALLOC), ("drain", Event.FREE)):
-        known = was_recorded(recording, BY_NAME[site].event)
+    full = measured.transactions_full
+    first_full = full[full["time_ns"] < _first_part_ends(recording)]
+    tables = (full, predicted.transactions_full, first_full)
+    cpus = sorted({*full["cpu"], *predicted.transactions_full["cpu"]})
+    for site in ("refill", "drain"):
         moved = [
             table[table["site"] == site]
             .groupby("cpu")["pages"]
             .agg(transactions="size", pages="sum")
             for table in tables
         ]
-        moved.append(moved_by_cpu(recording.trace, event))
-        for cpu, unit in product((None, *moved[-1].index), ("pages", "transactions")):
-            real, model, null = (
-                float(side[unit].sum() if cpu is None else side[unit].get(cpu, 0)) for side in moved
-            )
+        for cpu, unit in product((None, *cpus), ("pages", "transactions")):
+            rows = [side if cpu is None else side[side.index == cpu] for side in moved]
+            real, model, first = (float(side[unit].sum()) for side in rows)
+            if not was_recorded(recording, BY_NAME[site].event):
+                real = first = float("nan")
             scope = "all" if cpu is None else f"cpu={cpu}"
-            shown = (f"{site}_{unit}", scope, real if known else float("nan"), model, unit)
-            yield ModelError.of(*shown, NO_PCP, null)
+            shown = (f"{site}_{unit}", scope, real, model, unit)
+            counted = float(rows[0]["transactions"].sum())
+            yield ModelError.of(*shown, GOES_ON, first / FIRST_PART, counted=counted)
         # Absolute differences summed over time bins, as a share of the measured total.
         both = pd.DataFrame(
             {
@@ -348,26 +369,12 @@ def _transaction_errors(
             )
     for site in EMPTY_SITES:
         is_seen = site not in measured.unseen_sites
-        real, model = (float((table["site"] == site).sum()) for table in tables)
-        shown = (f"{site}_transactions", "all", real if is_seen else float("nan"), model)
+        real, model, first = (float((table["site"] == site).sum()) for table in tables)
+        if not is_seen:
+            real = first = float("nan")
+        shown = (f"{site}_transactions", "all", real, model, "transactions")
         kind = PREDICTED if is_seen else PREDICTED_ALONE
-        yield ModelError.of(*shown, "transactions", "none is empty", 0.0, kind=kind)
-
-
-def moved_by_cpu(trace: Trace, event: Event) -> pd.DataFrame:
-    """Events (`transactions`) and `pages` of them that lists may hold, by each CPU of the trace."""
-    first = int(trace.cpu.min(initial=0))
-    length = int(trace.cpu.max(initial=0)) - first + 1
-    seen, calls, pages = (np.zeros(length, np.int64) for _ in range(3))
-    for part in parts(len(trace)):
-        cpu, order = trace.cpu[part].astype(np.int64) - first, trace.order[part]
-        seen += np.bincount(cpu, minlength=length)
-        moved = (trace.event[part] == event) & (trace.pfn[part] >= 0) & (order <= PCP_ORDER_MAX)
-        calls += np.bincount(cpu[moved], minlength=length)
-        sizes = 1 << order[moved].astype(np.int64)
-        pages += np.bincount(cpu[moved], weights=sizes, minlength=length).astype(np.int64)
-    table = pd.DataFrame({"transactions": calls, "pages": pages}, range(first, first + length))
-    return table[seen > 0]
+        yield ModelError.of(*shown, GOES_ON, first / FIRST_PART, kind=kind)
 
 
 def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
@@ -424,13 +431,13 @@ def _counter_errors(predicted: Replay, measured: Measured) -> Iterator[ModelErro
         return
     edges = np.linspace(times[0], times[-1], WINDOWS + 1)
     known = table[table["name"].isin(set(predicted.vmstat["name"]))]
-    growth = (voc.Growth.between(side, edges) for side in (known, predicted.vmstat))
-    sides = (voc.compared(voc.COUNTERS, side) for side in growth)
-    for real, model in zip(*sides, strict=True):
+    first_part = np.array([times[0], times[0] + FIRST_PART * (times[-1] - times[0])])
+    pairs = ((known, edges), (predicted.vmstat, edges), (known, first_part))
+    sides = (voc.compared(voc.COUNTERS, voc.Growth.between(*pair)) for pair in pairs)
+    for real, model, first in zip(*sides, strict=True):
         if not (np.isnan(real.value) or np.isnan(model.value)):
-            null = 1.0 if real.unit == SHARE else 0.0
             shown = (real.metric, real.scope, real.value, model.value, real.unit)
-            yield ModelError.of(*shown, NO_PRESSURE, null)
+            yield ModelError.of(*shown, real.null_model, first.going_on)
 
 
 def _folio_errors(predicted: Replay, measured: Measured) -> Iterator[ModelError]:
@@ -441,14 +448,14 @@ def _folio_errors(predicted: Replay, measured: Measured) -> Iterator[ModelError]
     for real, model in joined(*sides):
         if not (np.isnan(real.value) or np.isnan(model.value)):
             shown = (real.metric, real.scope, real.value, model.value, real.unit)
-            yield ModelError.of(*shown, NO_PRESSURE, 1.0)
+            yield ModelError.of(*shown, real.null_model, 1.0)
     folios = predicted.folios
     own = folios[folios["class"] == "anon"].set_index("order")
     for order, share in fault_shares(measured.folio_counters).items():
         if order in own.index:
             model = 1.0 - float(own["failed"][order]) / float(own["asked"][order])
             shown = ("anon_fault_success", f"order={order}", share, model, SHARE)
-            yield ModelError.of(*shown, NO_PRESSURE, 1.0)
+            yield ModelError.of(*shown, ALL_SUCCEED, 1.0)
 
 
 NEARER, FARTHER = "nearer", "no nearer"
@@ -457,10 +464,10 @@ NEARER, FARTHER = "nearer", "no nearer"
 def against_null(row: Any) -> str:
     """The standing of a row of an error table to its null model.
 
-    "nearer": the error is smaller. "no nearer": it is not. "both right": neither has one, so the
-    row tells nothing. Where an error has no reference, as that of 3 blocks over none, distances
-    are compared. "not measured": nothing can be compared. Rows of another kind, such as imposed
-    ones, are that kind: they are no predictions.
+    "nearer": the error is smaller. "no nearer": it is not. "none": none was measured and none
+    predicted; "both right": neither has an error. Such rows tell nothing. Where an error has no
+    reference, as that of 3 blocks over none, distances are compared. "not measured": nothing can
+    be compared. Rows of another kind, such as imposed ones, are that kind: they are no predictions.
     """
     if row.kind != PREDICTED:
         return str(row.kind)
@@ -471,6 +478,8 @@ def against_null(row: Any) -> str:
         return "not measured"
     if not error and not null_error:
         return "both right"
+    if not row.measured and not row.predicted and not error:
+        return "none"
     return NEARER if abs(error) < abs(null_error) else FARTHER
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,8 @@ def distance(values: np.ndarray, reference: np.ndarray) -> float:
     off = np.abs(values - reference)
     if off.ndim == 2:
         instants = np.repeat(np.arange(len(off)), off.shape[1])
-        off = pd.Series(off.ravel() / 2).groupby(instants).sum().to_numpy()  # without rounding
+        sums = pd.Series(off.ravel() / 2).groupby(instants)  # without rounding
+        off = sums.sum(min_count=off.shape[1]).to_numpy()
     return float(off.mean())
 
 
@@ -48,7 +49,8 @@ def at_instants(quantity: Quantity, times: np.ndarray, *, held: bool = False) ->
     if len(quantity.time_ns) < len(quantity.values):  # none dates it
         return quantity
     if held:
-        last = quantity.values[-1:] if len(quantity.values) else np.array([np.nan])
+        unknown_state = np.full((1, *quantity.values.shape[1:]), np.nan)
+        last = quantity.values[-1:] if len(quantity.values) else unknown_state
         return replace(quantity, time_ns=times, values=np.repeat(last, len(times), axis=0))
     chosen = np.isin(quantity.time_ns, times)
     return replace(quantity, time_ns=quantity.time_ns[chosen], values=quantity.values[chosen])
@@ -63,6 +65,7 @@ class ModelError:
         null_error: that of the null model's number.
         whole: what the table's errors are shares of; None where they are relative to `measured`,
             of shares differences, with a sign.
+        counted: measured events that `measured` rests on; NaN where it is their number.
         tabled: False for a row that comparisons alone look up.
     """
 
@@ -76,6 +79,7 @@ class ModelError:
     null: float = float("nan")
     null_error: float
     whole: float | None = None
+    counted: float = float("nan")
     kind: str = PREDICTED
     tabled: bool = True
 
@@ -98,7 +102,7 @@ class ModelError:
 
     @staticmethod
     def of_states(
-        measured: Quantity, predicted: Quantity, start: Quantity, null_model: str, **more: Any
+        measured: Quantity, predicted: Quantity, start: Quantity, **more: Any
     ) -> ModelError:
         """Of a number of states at the same instants; the null model keeps that of the start.
 
@@ -109,7 +113,7 @@ class ModelError:
         if measured.how == "mean":
             real, model, still = (side.values for side in (measured, predicted, start))
             off = [distance(side, real) for side in (model, still)]
-            ends = np.append(real, still)
+            ends = np.append(real, still[~np.isnan(still)])
             whole = float(ends.max() - ends.min())
             if real.ndim == 2:
                 values, whole = (0.0, *off), 1.0
@@ -117,8 +121,24 @@ class ModelError:
                 unit = f"{unit}, error in share of range"
             more = {"error": off[0], "null_error": off[1], "whole": whole, **more}
             more["tabled"] = more.get("tabled", True) and whole > 0
-        numbers = (*values[:2], unit, null_model, values[2])
+        numbers = (*values[:2], unit, measured.null_model, values[2])
         return ModelError.of(measured.metric, measured.scope, *numbers, **more)
+
+    @staticmethod
+    def of_zones(zones: Sequence[ModelError]) -> ModelError:
+        """Of all zones: numbers are added; the error is the mean of those of zones that moved.
+
+        So a zone counts as much as one in which a hundred times as many pages move.
+        """
+        names = ("measured", "predicted", "error", "null", "null_error")
+        sums = {name: sum(getattr(zone, name) for zone in zones) for name in names}
+        moved = [zone for zone in zones if zone.whole]
+        whole = zones[0].whole
+        if moved:
+            whole = float(len(moved))
+            for name in ("error", "null_error"):
+                sums[name] = sum(getattr(zone, name) / (zone.whole or 1.0) for zone in moved)
+        return replace(zones[0], scope="all", tabled=True, whole=whole, **sums)
 
     @property
     def is_known(self) -> bool:
@@ -142,7 +162,7 @@ class ModelError:
 
         def shown(value: float, off: float) -> float:
             if self.whole is not None:
-                return off / self.whole
+                return off / self.whole if self.whole else relative(off, self.whole)
             is_share = self.unit == SHARE
             return value - self.measured if is_share else relative(value, self.measured)
 
@@ -157,4 +177,5 @@ class ModelError:
             "null": self.null,
             "null_error": shown(self.null, self.null_error),
             "kind": self.kind,
+            "counted": self.measured if np.isnan(self.counted) else self.counted,
         }

@@ -31,26 +31,30 @@ PLAIN_RULE = (
 SIGNED_RULE = (
     "Sign rule: change is patch - base in percent of base. It is a number, marked n, where base is "
     "a count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. "
-    "error: the model's error on this recording, in the same measure, where validate's is in "
-    "percent of what was measured. from, to: 95 % interval of the change between two runs, from "
-    "windows of the recording and from seeds, with the model's "
-    "error added. A change is better or worse only if its interval excludes 0 (in error: it "
-    "contains 0). unchecked: the recording does not show this metric, so no error is added. one "
-    "seed: too rare to judge from one seed. unproven: larger than the error, but a null model is "
-    "as near to this metric of the recording as the model."
+    "from, to: 95 % interval of the change between two runs, from windows of the recording and "
+    "from seeds, with the model's error added. A change is better or worse only if its interval "
+    "excludes 0 (in error: it contains 0). error, null: that of the model and of the null model on "
+    "this recording, as pagealloc validate has them: of states the mean distance over time in "
+    "share of the measured range, of counts (predicted - measured) / measured, of fewer than ten "
+    "events as 7/9; of one seed. unchecked: the recording does not show this metric, so no error "
+    "is added. one seed: too rare to judge from one seed. unproven: larger than the error, but the "
+    "null model is as near to this metric of the recording as the model."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
-    "direction is better show (patch - base) / base and are marked with ~. error: the model's "
-    "error on this recording, in percent of base, or a number (n). Between asterisks: larger than "
-    "the model's error and the spread over windows of the recording. unproven: larger, but a null "
-    "model is as near to this metric of the recording as the model."
+    "direction is better show (patch - base) / base and are marked with ~. error, null: that of "
+    "the model and of the null model on this recording, as pagealloc validate has them. Between "
+    "asterisks: larger than the model's error and the spread over windows of the recording. "
+    "unproven: larger, but the null model is as near to this metric of the recording as the model."
 )
 ERROR_RULE = (
     "error: (predicted - measured) / measured, unless the unit says otherwise; an error in share "
-    "of range is a mean distance over time and has no sign. null: the error of the null model, "
-    "which knows nothing of the allocator. imposed: taken from the recording, so its error says "
-    "nothing about the model. predicted alone: the recording does not show it. NA: not available."
+    "of range is a mean distance over time and has no sign. Such as 7/9: fewer than ten were "
+    "measured, and these are the counts, predicted and measured. Marked n: a number, of what never "
+    "moved in the kernel. null: the error of the null "
+    "model, which knows nothing of the allocator. imposed: taken from the recording, so its error "
+    "says nothing about the model. predicted alone: the recording does not show it. NA: not "
+    "available."
 )
 FEW = 20
 """Of a base below this, a change is a number: a percentage of so little says nothing."""
@@ -61,9 +65,11 @@ LARGEST_NUMBER = 2.0**60
 """What no machine has of anything that is counted."""
 JUDGEMENTS = {"within error": "in error"}
 """Verdicts in words that fit a column."""
-DISTANCE = "in share of range"
-"""The end of the units of errors without a sign."""
+DISTANCE, SUMMED = "in share of range", "summed"
+"""The ends of the units of errors that are distances over time; the former have no sign."""
 _ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
+FEW_MEASURED = 10
+"""Of fewer, an error in percent says nothing: counts stand in its place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +137,9 @@ def comparison_table(
         raise UsageError(f"comparison style {style!r} is unknown; use {styles}")
     is_judged = "verdict" in rows
     rows = rows if is_judged else rows.assign(verdict="")
-    titles, rule = ("change", "error", "from", "to", ""), SIGNED_RULE
+    titles, rule = ("change", "from", "to", "error", "null", ""), SIGNED_RULE
     if style == "mmtests":
-        titles, rule = ("error", ""), MMTESTS_RULE
+        titles, rule = ("error", "null", ""), MMTESTS_RULE
     elif not is_judged:
         titles, rule = ("change", ""), PLAIN_RULE
     known = rows[rows["base"].notna() | rows["patch"].notna()]
@@ -149,10 +155,12 @@ def comparison_table(
             is_beyond = row.verdict in ("better", "worse", "changed")
             scope += "" if row.better else " ~"
             values = (value_and_gain(row.base, 0.0), f"*{patch}*" if is_beyond else f"{patch} ")
-            error = in_measure(row, row.error).lstrip("+") if is_judged else NOT_AVAILABLE
-            lines.append((name, scope, *values, error, judgement(row)))
+            errors = (row.error_words, row.null_words) if is_judged else (NOT_AVAILABLE,) * 2
+            lines.append((name, scope, *values, *errors, judgement(row)))
         elif is_judged:
-            lines.append((name, scope, row.base, row.patch, *measures(row), judgement(row)))
+            change, error, *ends = measures(row)
+            cells = (row.base, row.patch, change, *ends, error, row.null_words)
+            lines.append((name, scope, *cells, judgement(row)))
         else:
             is_plain = pd.isna(change) or change == 0 or not row.better
             sign = "" if is_plain else "+" if (change > 0) == (row.better == "higher") else "-"
@@ -168,12 +176,12 @@ def comparison_table(
 
 
 def measures(row: Any) -> tuple[str, str, str, str]:
-    """Change, error, and the ends of the interval of a row, all in one measure."""
-    change, error, low, high = (
+    """Change and the ends of its interval in one measure; the error, third of all, in its own."""
+    change, low, high = (
         in_measure(row, amount)
-        for amount in (row.patch - row.base, row.error, row.change_low, row.change_high)
+        for amount in (row.patch - row.base, row.change_low, row.change_high)
     )
-    return change, error.lstrip("+"), low, high
+    return change, str(row.error_words), low, high
 
 
 def in_measure(row: Any, amount: object) -> str:
@@ -244,14 +252,14 @@ def error_table(errors: pd.DataFrame, kernel: pd.DataFrame | None = None) -> str
         kind = "" if row.kind == "predicted" else f", {row.kind}"
         named = isinstance(row.null_model, str) and row.null_model
         null = f", null model: {named}" if named else ""
-        cells = [row.measured, row.predicted, error_cell(row.error, row)]
+        cells = [row.measured, row.predicted, error_cell(row)]
         other = beside.get((row.metric, row.scope))
         if kernel is None:
-            cells.append(error_cell(row.null_error, row))
+            cells.append(null_cell(row))
         elif other is None:
             cells += [pd.NA, pd.NA]
         else:
-            cells += [other.predicted, error_cell(other.error, other)]
+            cells += [other.predicted, error_cell(other)]
         rows.append((ascii_only(f"{row.metric}{unit}{kind}{null}"), str(row.scope), *cells))
     titles, rule = ("measured", "predicted", "error", "null error"), ERROR_RULE
     if kernel is not None:
@@ -261,8 +269,40 @@ def error_table(errors: pd.DataFrame, kernel: pd.DataFrame | None = None) -> str
     return f"{table}\n\n{paragraph(rule)}\n"
 
 
-def error_cell(value: object, row: Any) -> str:
-    """Relative errors in percent, distances without a sign; absolute errors as they are."""
-    if str(row.unit).lower() in _ABSOLUTE_UNITS:
-        return number(value)
-    return percent(value).lstrip("+") if str(row.unit).endswith(DISTANCE) else percent(value)
+def error_cell(row: Any) -> str:
+    """A row's error: relative ones in percent, distances without a sign, absolute ones as they are.
+
+    Counts, predicted and measured, stand in its place where an error in percent says nothing.
+    """
+    return _error_cell(row, row.predicted, row.error)
+
+
+def null_cell(row: Any) -> str:
+    """That of the row's null model."""
+    return _error_cell(row, row.null, row.null_error)
+
+
+def _error_cell(row: Any, value: float, error: float) -> str:
+    unit = str(row.unit).lower()
+    if unit in _ABSOLUTE_UNITS:
+        return number(error)
+    if is_few(row):
+        return counts_cell(value, row.measured)
+    off = value - row.measured
+    if pd.isna(error) and not pd.isna(off):  # in share of a range that is 0
+        return f"{off:+.0f}n"
+    return percent(error).lstrip("+") if unit.endswith(DISTANCE) else percent(error)
+
+
+def counts_cell(value: float, measured: float) -> str:
+    """Predicted and measured, such as 7/9, where an error in percent says nothing."""
+    sides = (value, measured)
+    if any(map(pd.isna, sides)):
+        return NOT_AVAILABLE
+    return "/".join(f"{side:.{side % 1 > 0 and side < 100:d}f}" for side in sides)
+
+
+def is_few(row: Any) -> bool:
+    """True if its error is relative, and rests on fewer measured events than `FEW_MEASURED`."""
+    is_relative = not str(row.unit).lower().endswith((DISTANCE, *_ABSOLUTE_UNITS, SUMMED))
+    return is_relative and bool(abs(row.counted) < FEW_MEASURED)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,38 +16,37 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_width_ns
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text import WIDTH, count_of, paragraph, percent
+from pagealloc_model.base.text import WIDTH, count_of, paragraph
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.numbers.errors import (
-    Scored,
+    FARTHER,
+    NEARER,
+    against_null,
     empty_attempt_notes,
     error_table,
-    model_errors,
+    held_to,
     records,
 )
-from pagealloc_model.numbers.join import PREDICTED, ModelError, distance
+from pagealloc_model.numbers.join import PREDICTED, ModelError
 from pagealloc_model.numbers.loss_windows import (
     LossWindow,
     loss_windows,
     recording_between,
     refuse_if_lossy,
 )
-from pagealloc_model.numbers.values import States, Zones, was_recorded
-from pagealloc_model.numbers.vocabulary import SCORED, SERIES_WORDS, SHARES, TOTAL_WORDS
+from pagealloc_model.numbers.result_tables import FEW_MEASURED, error_cell, is_few, null_cell
+from pagealloc_model.numbers.vocabulary import SCORED, SHARES
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.prepared import VALIDATION_BYTES, refuse_large, replayed_machine
+from pagealloc_model.predicted.reclaim_mode import mode_and_why
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.provenance import long_gap
-from pagealloc_model.recording.recorded_machine import (
-    missing_topology,
-    start_snapshots,
-)
+from pagealloc_model.recording.recorded_machine import missing_topology
 from pagealloc_model.recording.trace import tracepoints as tp
-from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
     from pagealloc_model.diagnosis.budget import Budget
@@ -92,174 +90,113 @@ NOT_MODELLED = (
 
 
 _NEAR = 0.25
-"""A prediction is near if it is off by at most this share of what was measured."""
-_NAMED, _MISSES_NAMED = 4, 2
-"""Quantities that the line names: right ones, and those that are most off."""
-NULL_MODELS = "(nothing changes, no per-CPU lists)"
-_SCORE_COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "verdict")
+"""A prediction is near if it is off by at most this much, by its row of the error table."""
+_NAMED = 2
+"""Quantities that the line names: as many right ones as of those that are most off."""
+NULL_MODELS = "(no change; counts as in the first quarter)"
+TOO_FEW = "too few"
+_SCORE_RULE = (
+    "error: of states the mean distance over time in share of the measured range, mean of the "
+    "zones; of counts (predicted - measured) / measured, of fewer than ten events as 7/9 (too few: "
+    "not scored). no nearer: than the null model."
+)
+_SCORE_COLUMNS = (
+    *("quantity", "metric", "unit", "measured", "predicted", "least", "most"),
+    *("error", "null", "null_error", "counted", "verdict"),
+)
 
 
-def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
-    """Score each quantity of the whole machine once; imposed rows are left out.
+def scores(errors: pd.DataFrame) -> pd.DataFrame:
+    """The rows of an error table that score each quantity of the whole machine once.
 
-    Of a series the error is its mean distance over the snapshots, of a total that at the end, both
-    in shares of what was measured: infinite where nothing was measured and something predicted.
+    Imposed ones are left out, and what was neither measured nor predicted.
 
     Args:
-        errors: of a validation: totals come from there.
-        snapshots: of a validation: states come from there.
+        errors: of a validation.
 
     Returns:
-        quantity, metric, measured, predicted, error, null_error, verdict.
+        quantity (in words), metric; unit, measured, predicted, least, most, error, null,
+        null_error and counted as in the error table; verdict: as `against_null` has it, or
+        `TOO_FEW` where both sides are below `FEW_MEASURED`.
     """
+    whole = errors[(errors["scope"] == "all") & (errors["kind"] == PREDICTED)]
+    rows = {str(row.metric): row for row in whole.itertuples()}
     scored = []
-    for metric, words in SERIES_WORDS.items():
-        series = snapshots[snapshots["metric"] == metric]
-        series = series[series["scope"] == "all"] if metric in SHARES else series
-        sides = series.groupby("time_s")[["measured", "predicted", "null"]].sum()
-        if len(sides):
-            measured, predicted, null = (sides[name].to_numpy(float) for name in sides)
-            distances = [distance(side, measured) for side in (predicted, null)]
-            means = float(measured.mean()), float(predicted.mean())
-            scored.append((words, metric, *means, *distances))
-    known = (errors["kind"] == PREDICTED) & errors[["measured", "predicted"]].notna().all(axis=1)
-    totals = errors[known].set_index(["metric", "scope"])
-    for key, words in TOTAL_WORDS.items():
-        if key in totals.index:
-            real, model, null = totals.loc[key, ["measured", "predicted", "null"]].astype(float)
-            scored.append((words, key[0], real, model, abs(model - real), abs(null - real)))
-    rows = []
-    for words, metric, measured, predicted, *distances in scored:
-        if measured or predicted:
-            errors_of = [
-                distance / measured if measured else (np.inf if distance else 0.0)
-                for distance in distances
-            ]
-            verdict = judgement_of(measured, predicted, *errors_of)
-            rows.append((words, metric, measured, predicted, *errors_of, verdict))
-    return pd.DataFrame(rows, columns=list(_SCORE_COLUMNS))
-
-
-def judgement_of(measured: float, predicted: float, error: float, null_error: float) -> str:
-    """Say how right one prediction is."""
-    if error <= _NEAR:
-        worse = error and error >= null_error
-        return f"within {max(ceil(100 * error), 1)} %" + (", null no worse" if worse else "")
-    if not measured or not predicted:
-        return "none predicted" if measured else "none measured"
-    ratio = predicted / measured
-    if ratio >= 2:
-        return f"{ratio:,.0f} times too many"
-    if ratio <= 0.5:
-        return f"{1 / ratio:,.0f} times too few"
-    return f"off by {100 * error:.0f} %"
+    for number in SCORED:
+        row = rows.get(number.name)
+        if row is None or not (row.measured > 0 or row.predicted > 0) or pd.isna(row.measured):
+            continue
+        words = number.verdict[1] + " at the end" * (number.how == "last")
+        is_tiny = is_few(row) and (row.predicted < FEW_MEASURED or row.counted != row.measured)
+        verdict = TOO_FEW if is_tiny else against_null(row)
+        scored.append((words, *(getattr(row, name) for name in _SCORE_COLUMNS[1:-1]), verdict))
+    return pd.DataFrame(scored, columns=list(_SCORE_COLUMNS))
 
 
 def headline(table: pd.DataFrame) -> str:
     """One line of verdict on `scores`: what is predicted, what is not, and how many of all."""
-    if table.empty:
+    counted = table[table["verdict"] != TOO_FEW]
+    if counted.empty:
         return "nothing that was recorded can be held to a prediction"
-    near = table["error"] <= _NEAR
-    right = table[near & ((table["error"] < table["null_error"]) | (table["error"] == 0))]
-    parts = [f"{row.quantity} {row.verdict}" for row in right.head(_NAMED).itertuples()]
-    missed = table[~near].sort_values("error", ascending=False, kind="stable")
-    misses = [f"{row.quantity} ({row.verdict})" for row in missed.head(_MISSES_NAMED).itertuples()]
-    said = [f"the model predicts {', '.join(parts) or 'nothing better than a null model does'}"]
-    said += [f"furthest off: {', '.join(misses)}"] if misses else []
+    size = counted["error"].abs()
+    right = counted[(size <= _NEAR) & (counted["verdict"] != FARTHER)].head(_NAMED)
+    missed = counted.assign(size=size.fillna(np.inf))[~(size <= _NEAR)]
+    missed = missed.sort_values("size", ascending=False, kind="stable").head(_NAMED)
+    none = "no quantity is near, and nearer than the null model"
+    said = [f"errors (null model's): {', '.join(_named(right))}" if len(right) else none]
+    said += [f"furthest off: {', '.join(_named(missed))}"] if len(missed) else []
     return "; ".join([*said, f"{score_words(table)} {NULL_MODELS}"])
+
+
+def _named(rows: pd.DataFrame) -> list[str]:
+    return [f"{row.quantity} {error_cell(row)} ({null_cell(row)})" for row in rows.itertuples()]
 
 
 def score_words(table: pd.DataFrame) -> str:
     """Count quantities of `scores` near what was measured, and how many a null model has there."""
-    near, null = (int((table[name] <= _NEAR).sum()) for name in ("error", "null_error"))
+    counted = table[table["verdict"] != TOO_FEW]
+    near, null = (int((counted[name].abs() <= _NEAR).sum()) for name in ("error", "null_error"))
+    few = len(table) - len(counted)
+    left = f" ({few} of fewer than ten events not scored)" if few else ""
     return (
-        f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * _NEAR:.0f} % of "
-        f"what was measured, against {null} for the null model"
+        f"{near} of {count_of(len(counted), 'quantity', 'quantities')} within {100 * _NEAR:.0f} %"
+        f"{left}, {null} by the null model"
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeedRange:
-    """One quantity over seeds.
+SEEDS_UNDER_PRESSURE = 5
 
-    Attributes:
-        quantity: in words.
-        metric: of the error table.
-        measured: what the kernel did; NaN where the recording does not show it.
-        values: one a seed.
+
+def usual_seeds(recording: Recording) -> int:
+    """Seeds of a validation: more than one where the recorded kernel reclaimed.
+
+    There fallbacks, boosts and reserved blocks differ widely from seed to seed.
     """
-
-    quantity: str
-    metric: str
-    measured: float
-    values: tuple[float, ...]
-
-    @property
-    def below(self) -> int:
-        """Number of seeds that give less than was measured."""
-        return sum(value < self.measured for value in self.values)
-
-    @property
-    def inside(self) -> bool:
-        """True if the kernel's number lies in the range."""
-        return min(self.values) <= self.measured <= max(self.values)
-
-    def __str__(self) -> str:
-        count = len(self.values)
-        low, middle, high = (float(f(self.values)) for f in (min, np.median, max))
-        line = f"Over {count} seeds, {self.quantity}: "
-        line += f"{low:,.0f} to {high:,.0f}, median {middle:,.0f}" if low < high else f"{low:,.0f}"
-        if np.isnan(self.measured):
-            return f"{line}; not measured"
-        where = f"in the range, {self.below} of {count} below" if self.inside else "outside"
-        return f"{line}; measured {self.measured:,.0f}, {where}"
-
-    def to_dict(self) -> dict[str, object]:
-        """Content that `pagealloc validate --json` prints of it."""
-        measured = None if np.isnan(self.measured) else self.measured
-        more = {"values": list(self.values), "inside": self.inside, "below": self.below}
-        return asdict(self) | {"measured": measured} | more
+    is_pressed = mode_and_why(recording, [])[0] == "elastic"
+    return SEEDS_UNDER_PRESSURE if is_pressed else 1
 
 
-_CHAOTIC = ("highatomic_blocks", "watermark_boost", "extfrag_events")
+def _over_seeds(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """One error table of several seeds': means, and `least` and `most` of what is predicted.
 
-
-def seed_ranges(
-    recording: Recording, measured: Measured, first: Replay, scored: np.ndarray, seeds: int
-) -> tuple[SeedRange, ...]:
-    """Ranges of chaotic quantities: replays under further seeds, side by side on the cores."""
-    chaotic = [number for number in SCORED if number.name in _CHAOTIC]
-
-    def numbers(tables: Measured | Replay) -> tuple[float, ...]:
-        states = States.of(tables, first.machine).at(scored)
-        together = Zones(states=states, block_order=first.machine.counted_order)
-        made_from = (together, together, tables.fallbacks)
-        pairs = zip(chaotic, made_from, strict=True)
-        return tuple(next(number.quantities(table)).value for number, table in pairs)
-
-    def again(seed: int) -> tuple[float, ...]:
-        options = {"rules": first.rules, "assumptions": first.assumptions, "seed": seed}
-        return numbers(
-            replay(recording, first.asked_policy, **options, progress=progress_bar.unreported)
-        )
-
-    real = list(numbers(measured))
-    if not was_recorded(recording, Event.EXTFRAG):
-        real[-1] = float("nan")
-    more = range(first.seed + 1, first.seed + seeds)
-    with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
-        by_seed = [numbers(first), *threads.map(again, more)]
-    ranges = zip(chaotic, real, zip(*by_seed, strict=True), strict=True)
-    return tuple(
-        SeedRange(
-            quantity=number.verdict[1] + " at the end" * (number.how == "last"),
-            metric=number.name,
-            measured=kernel,
-            values=values,
-        )
-        for number, kernel, values in ranges
-        if not np.isnan(values).any() and (any(values) or kernel > 0)
-    )
+    A row that a seed lacks stands for what stayed there as it was at the start.
+    """
+    keys, means = ["metric", "scope"], ["predicted", "error"]
+    together = [table.set_index(keys) for table in tables]
+    every = pd.concat(together)
+    table = every[~every.index.duplicated()].copy()
+    whole = [own.reindex(table.index) for own in together]
+    for name, still in zip(means, ("null", "null_error"), strict=True):
+        values = pd.DataFrame(
+            {
+                seed: own[name].where(own["kind"].notna(), table[still])
+                for seed, own in enumerate(whole)
+            }
+        ).astype(float)
+        table[name] = values.mean(axis=1)
+        if name == "predicted":
+            table["least"], table["most"] = values.min(axis=1), values.max(axis=1)
+    return table.reset_index()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -271,7 +208,9 @@ class Validation:
         replay: the prediction under the recorded policy.
         measured: the recording's own tables.
         errors: metric, scope, measured, predicted, error, unit, null_model, null, null_error,
-            kind. `error` is relative to `measured` unless the unit says otherwise.
+            kind, counted, least, most. `error` is relative to `measured` unless the unit says
+            otherwise; `counted` is the number of measured events that it rests on.
+            Of several seeds `predicted` and `error` are means, and `least` and `most` the range.
         snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot, in each
             zone where anything changed; of shares also in "all" of these together.
         numbers: the same, and what comparisons alone look up.
@@ -279,7 +218,7 @@ class Validation:
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
         scored_from_ns: the start snapshot, which the null model keeps; later ones are scored.
-        seeds: chaotic quantities as ranges over seeds, if asked for.
+        seeds: that `errors` are means over.
     """
 
     recording: Recording
@@ -292,7 +231,7 @@ class Validation:
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
     scored_from_ns: int = 0
-    seeds: tuple[SeedRange, ...] = ()
+    seeds: int = 1
 
     def __repr__(self) -> str:
         return self.to_text()
@@ -314,25 +253,33 @@ class Validation:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """Each quantity of the whole machine scored once."""
-        return scores(self.errors, self.snapshots)
+        return scores(self.errors)
 
     @property
     def headline(self) -> str:
         """One line of verdict."""
-        return f"{self.recording.name}: {headline(self.scores)}"
+        seeds = f" (mean of {self.seeds} seeds)" if self.seeds > 1 else ""
+        return f"{self.recording.name}{seeds}: {headline(self.scores)}"
 
     def over_seeds(self, seeds: int) -> Validation:
-        """The same with chaotic quantities as ranges over so many seeds."""
+        """The same with errors as means over so many seeds, replayed side by side on the cores."""
         if seeds < 2:
             return self
-        end = self.recording.trace.demand_span_ns[1]
-        times = np.array([snapshot.time_ns for snapshot in self.recording.dated_snapshots])
-        scored = times[(times > self.scored_from_ns) & (times <= end)]
-        ranges = seed_ranges(self.recording, self.measured, self.replay, scored, seeds)
-        return replace(self, seeds=ranges)
+        recording, first = self.recording, self.replay
+        options = {"rules": first.rules, "assumptions": first.assumptions}
+        options["progress"] = progress_bar.unreported
+
+        def again(seed: int) -> pd.DataFrame:
+            predicted = replay(recording, first.asked_policy, **options, seed=seed)
+            return error_table(held_to(recording, predicted, self.measured)[1])
+
+        more = range(first.seed + 1, first.seed + seeds)
+        with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
+            tables = [error_table(self.numbers), *threads.map(again, more)]
+        return replace(self, errors=_over_seeds(tables), seeds=seeds)
 
     def to_text(self, width: int = WIDTH, asides: Sequence[str] = ()) -> str:
-        """The verdict, the mode of reclaim, the scored quantities, and ranges over seeds.
+        """The verdict, the mode of reclaim, and the scored quantities.
 
         Args:
             width: characters per line at most.
@@ -340,18 +287,17 @@ class Validation:
         """
         rows = []
         for row in self.scores.itertuples():
-            null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
-            sides = (row.measured, row.predicted)
+            sides = (row.measured, row.predicted, *([row.least, row.most] * (self.seeds > 1)))
             shown = sides if row.metric in SHARES else map(round, sides)
-            rows.append(("", str(row.quantity), *shown, str(row.verdict), null))
-        titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
-        ranges = [paragraph(f"{spread}.", width=width) for spread in self.seeds]
+            mark = "" if row.verdict == NEARER else str(row.verdict)
+            rows.append(("", str(row.quantity), *shown, error_cell(row), null_cell(row), mark))
+        titles = ["", "quantity", "measured", "predicted", *(["least", "most"] * (self.seeds > 1))]
         above = (f"{self.headline}.", str(self.replay.reclaim), *asides)
         return "\n\n".join(
             [
                 *(paragraph(line, width=width) for line in above),
-                Table(titles, rows).to_text(width),
-                *(["\n".join(ranges)] if ranges else []),
+                Table([*titles, "error", "null error", ""], rows).to_text(width),
+                paragraph(_SCORE_RULE, width=width),
             ]
         )
 
@@ -370,8 +316,8 @@ class Validation:
             "divergences": dict(self.replay.divergence),
             "metrics": records(self.errors),
             "headline": self.headline,
-            "scores": records(self.scores.replace({np.inf: np.nan})),
-            "seeds": [seed.to_dict() for seed in self.seeds],
+            "scores": records(self.scores),
+            "seeds": self.seeds,
             "snapshots": records(self.snapshots),
             "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
@@ -443,8 +389,7 @@ def _compared(recording: Recording, predicted: Replay, report: Report) -> Valida
     stream = allocator_stream(recording.trace, with_probes=True)
     measured = measure(recording, bin_ns=bin_width_ns(last - first))
     report(0.6)
-    _, start = start_snapshots(recording)
-    scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
+    scored, errors = held_to(recording, predicted, measured)
     evidence = checked(recording, predicted.rule_evidence)
     report(0.8)
     notes = [predicted.rules_origin]
@@ -461,7 +406,6 @@ def _compared(recording: Recording, predicted: Replay, report: Report) -> Valida
     notes += missing_topology(predicted.machine)
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
-    errors = model_errors(recording, predicted, measured, scored)
     del stream
     not_modelled = list(NOT_MODELLED)
     if assumptions.reclaim == "literal":
@@ -475,13 +419,13 @@ def _compared(recording: Recording, predicted: Replay, report: Report) -> Valida
         recording=recording,
         replay=predicted,
         measured=measured,
-        errors=error_table(errors),
+        errors=_over_seeds([error_table(errors)]),
         snapshots=scored.at_snapshots(),
         numbers=errors,
         rule_evidence=evidence,
         notes=tuple(dict.fromkeys(notes)),
         not_modelled=tuple(not_modelled),
-        scored_from_ns=start.time_ns,
+        scored_from_ns=scored.start_ns,
     )
 
 

@@ -30,6 +30,11 @@ TYPES = NUMBERED_EVERYWHERE
 HIGHATOMIC = TYPES.index("HighAtomic")
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
+FIRST_PART = 0.25
+"""Share of the recorded time from which a null model takes what goes on."""
+NOTHING_CHANGES = "nothing changes"
+GOES_ON = "as in the first quarter"
+ALL_SUCCEED = "all succeed"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +82,25 @@ class Quantity:
         if self.how == "ratio" and whole:
             whole = float(self.per.sum())
         return total / whole if whole else float("nan")
+
+    @property
+    def null_model(self) -> str:
+        """The null model of such a number, which knows no allocator.
+
+        States stay as they are at the start. What is counted, and how large it is, goes on as in
+        the first part of the recording. Of requests all succeed.
+        """
+        if self.how in ("mean", "last"):
+            return NOTHING_CHANGES
+        return ALL_SUCCEED if self.unit == SHARE else GOES_ON
+
+    @property
+    def going_on(self) -> float:
+        """What its null model makes of it, of a number of the first part as it was measured."""
+        if self.null_model == ALL_SUCCEED:
+            return 1.0
+        none = 0.0 if np.isnan(self.value) else self.value
+        return none / FIRST_PART if self.how in ("sum", "count") else none
 
     @property
     def has_windows(self) -> bool:

@@ -71,14 +71,14 @@ class Number:
         unit: of the value.
         better: which direction the author of any patch would call better, "" if there is none: an
             amount moved, a place or a kind that changes is neither.
-        how: from values to the number, see `Quantity`.
+        how: from values to the number, see `Quantity`; its null model follows from it.
         make: from a table of its section to `Made`; None where it is made in another way.
         scope: of what part of the machine; "" where the zone or `make` says it.
         share: of a quantile, 0 to 1.
         words: in a sentence on a comparison.
         verdict: place and words in a verdict, which scores it once for the whole machine: 1 to 10
             are of states, later ones of totals. Of shares that is what `make` says of all zones
-            that changed, together; other values of zones are added.
+            that changed, together; other values of zones are added, and the error is their mean.
         tabled: True for a state that the error table has in each zone.
         run: where whole runs are compared, `run_unit` its unit there if another.
         sweep: column of a sweep, all zones together; words in braces stand for parts.
@@ -288,11 +288,15 @@ def _free_by_order(zones: Zones) -> Iterator[tuple[str, Values]]:
 
 
 def _order_shares(zones: Zones) -> Values:
-    """Share of each order in the free pages, shape (instants, orders)."""
+    """Share of each order in the free pages, and of "none is free", (instants, orders + 1).
+
+    So the distance is 1 at an instant at which one side alone has nothing free.
+    """
     known = ~np.isnan(zones.by_order).any(axis=1)
     free = zones.by_order[known].astype(float)
-    with np.errstate(invalid="ignore"):
-        return Values(free / free.sum(axis=1, keepdims=True), zones.states.time_ns[known])
+    total = free.sum(axis=1, keepdims=True)
+    shares = np.hstack([free / np.maximum(total, 1), total == 0])
+    return Values(shares, zones.states.time_ns[known])
 
 
 def _listed_by_cpu(zones: Zones) -> Iterator[tuple[str, Values]]:

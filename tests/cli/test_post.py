@@ -33,7 +33,7 @@ def test_the_command_writes_the_figure_and_its_caption(
     for part in (
         "pcp_batch: as recorded -> 7",
         "highatomic_gate3 (kernel ",
-        " for the null model (nothing changes",
+        " by the null model (no change",
         "pagealloc post highatomic_gate3 --patch pcp_batch=7 --figure FILE",
     ):
         assert part in caption

@@ -10,9 +10,8 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import arrays
 from pagealloc_model.diagnosis.first_departure import first_departures
-from pagealloc_model.numbers.errors import PCP_ORDER_MAX, moved_by_cpu
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.trace.columns import Trace
 from tests.small_recordings import shipped_recording
 
 
@@ -74,16 +73,3 @@ def test_parts_of_the_events_show_the_same_departures(
     whole = first_departures(trace, predicted, predicted.transactions_full)
     monkeypatch.setattr(arrays, "ROWS_TOGETHER", 997)
     assert first_departures(trace, predicted, predicted.transactions_full) == whole
-
-
-def test_what_lists_may_hold_is_counted_by_cpu(
-    trace: Trace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrays, "ROWS_TOGETHER", 9973)
-    table = moved_by_cpu(trace, Event.FREE)
-    moved = (trace.event == Event.FREE) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
-    assert table.index.tolist() == np.unique(trace.cpu).tolist()
-    for row in table.itertuples():
-        own = moved & (trace.cpu == row.Index)
-        assert row.transactions == own.sum()
-        assert row.pages == (1 << trace.order[own].astype(np.int64)).sum()

@@ -30,7 +30,8 @@ def test_a_side_that_lacks_a_count_has_none_and_other_numbers_are_unknown() -> N
 def test_errors_at_instants_do_not_hide_one_another() -> None:
     real, model, start = number("free", 1.0, 3.0, 5.0), number("free", 2.0, 2.0, 6.0), number("", 1)
     sides = (real, model, at_instants(start, real.time_ns, held=True))
-    error = ModelError.of_states(*sides, "nothing changes")
+    error = ModelError.of_states(*sides)
+    assert error.null_model == "nothing changes"
     assert (error.measured, error.error, error.null_error) == (3.0, 1.0, 2.0)
     row = error.row()
     assert (row["error"], row["null_error"]) == (0.25, 0.5)  # of the range from 1 to 5
@@ -40,7 +41,7 @@ def test_errors_at_instants_do_not_hide_one_another() -> None:
 def test_a_row_says_the_unit_of_its_values() -> None:
     """Of a share too, whose errors are shares of the range."""
     sides = [replace(number("", *values), unit=SHARE) for values in ((0.5,), (0.25,), (0.75,))]
-    error = ModelError.of_states(*sides, "nothing changes").row()
+    error = ModelError.of_states(*sides).row()
     assert (error["unit"], error["error"]) == ("share, error in share of range", 1.0)
 
 
@@ -59,4 +60,29 @@ def test_a_number_stands_at_the_instants_of_another() -> None:
 
 def test_a_row_that_did_not_move_is_in_no_table() -> None:
     still = number("free", 1.0, 1.0)
-    assert not ModelError.of_states(still, still, still, "nothing changes").tabled
+    assert not ModelError.of_states(still, still, still).tabled
+
+
+def test_a_zone_counts_as_much_as_a_larger_one() -> None:
+    """Zones that did not move have no say; a zone that only the model moved is no 0 %."""
+    large, small, still = (
+        ModelError.of_states(*(number("free", *values) for values in sides))
+        for sides in (
+            ((1000.0, 0.0), (900.0, 0.0), (1000.0, 1000.0)),
+            ((0.0, 10.0), (0.0, 0.0), (0.0, 0.0)),
+            ((7.0, 7.0), (7.0, 7.0), (7.0, 7.0)),
+        )
+    )
+    row = ModelError.of_zones([large, small, still]).row()
+    assert (row["scope"], row["measured"], row["predicted"]) == ("all", 512.0, 457.0)
+    assert row["error"] == pytest.approx((0.05 + 0.5) / 2)
+    assert row["null_error"] == pytest.approx((0.5 + 0.5) / 2)
+    moved = ModelError.of_states(still_at(7.0), still_at(9.0), still_at(7.0))
+    assert np.isnan(ModelError.of_zones([moved]).row()["error"])  # type: ignore[call-overload]
+    ends = [number("blocks", value, how="last") for value in (5.0, 3.0, 1.0)]
+    row = ModelError.of_zones([ModelError.of_states(*ends)] * 2).row()
+    assert (row["measured"], row["error"], row["null_error"]) == (10.0, -0.4, -0.8)
+
+
+def still_at(value: float) -> Quantity:
+    return number("free", value, value)

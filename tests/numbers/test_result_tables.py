@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.numbers.result_tables import Style, comparison_table, in_measure
+from pagealloc_model.numbers.result_tables import (
+    Style,
+    comparison_table,
+    error_cell,
+    in_measure,
+    null_cell,
+)
 from pagealloc_model.show.post import Footer, posted_figures
 from tests import synthetic_tables as tables
 
@@ -48,13 +55,38 @@ def test_changes_say_whether_they_are_better() -> None:
 def test_a_judged_table_says_what_each_change_is_worth() -> None:
     text = comparison_table(tables.judged_rows(), FOOTER, first="Believe 1 of 3 changes.")
     assert text.startswith("Believe 1 of 3 changes.")
-    lines = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("  ")}
-    assert "-100%   5.0%   -105%  -95.0%    better" in text
-    assert lines["zone=Normal"][-2:] == ["in", "error"]
+    assert "-100%   -105%  -95.0%  -5.0%  -100.0%    better" in text
+    assert "+94.1%  30.0%    40.0%  in error" in text
     assert "Not known here, hence NA: thp_success." in text
     starred = comparison_table(tables.judged_rows(), FOOTER, style="mmtests")
     assert "*0.00 ( 100.00%)*" in starred
     assert "*23000.00" not in starred
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "counted", "unit", "error", "shown"),
+    [
+        (2.0, 2.0, 2.0, "transactions", 0.0, "2/2"),
+        (9.0, 7.4, 9.0, "events", -0.18, "7.4/9"),
+        (10.0, 7.0, 10.0, "events", -0.3, "-30.0%"),
+        (3773.0, 3782.0, 2.0, "pages", 0.002, "3782/3773"),
+        (3773.0, 3782.0, 12.0, "pages", 0.002, "+0.2%"),
+        (0.0, 12.0, 0.0, "events", math.nan, "12/0"),
+        (math.nan, 12.0, math.nan, "events", math.nan, "NA"),
+        (4.0, 6.0, 4.0, "pages, error in share of range", 0.5, "50.0%"),
+        (0.0, 6.0, 0.0, "pages, error in share of range", math.nan, "+6n"),
+        (0.5, 0.4, 0.5, "share", -0.1, "-0.1000"),
+        (0.0, 0.2, 0.0, "total variation", 0.2, "0.2000"),
+    ],
+)
+def test_errors_of_fewer_than_ten_events_are_counts(
+    measured: float, predicted: float, counted: float, unit: str, error: float, shown: str
+) -> None:
+    row = {"measured": measured, "predicted": predicted, "counted": counted, "unit": unit}
+    row |= {"error": error, "null": 1.0, "null_error": 0.0}
+    assert error_cell(SimpleNamespace(**row)) == shown
+    if "/" in shown:
+        assert null_cell(SimpleNamespace(**row | {"null_error": error})).startswith("1/")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_every_row_stands_once_with_unit_and_null_model(validation: Validation) 
     assert set(errors["kind"]) <= {"predicted", "imposed", "predicted alone"}
     assert (errors["unit"] != "").all() and (errors["null_model"] != "").all()
     has_null = errors["null_model"] != "none"
-    assert errors[has_null]["null"].notna().all()
+    assert errors[has_null & errors["measured"].notna()]["null"].notna().all()
     assert errors[~has_null][["predicted", "error"]].isna().all(axis=None)
     unknown = errors[errors["error"].isna()]
     unmeasured = unknown["measured"].isna() | (unknown["measured"] == 0)
@@ -66,12 +66,33 @@ def test_drain_pages_by_hand(xfree: Validation) -> None:
     measured = int((1 << trace.order[drained].astype(np.int64)).sum())
     log = xfree.replay.transactions_full
     predicted = int(log.loc[log["site"] == "drain", "pages"].sum())
-    freed = (trace.event == Event.FREE) & (trace.order <= 3)
-    null = int((1 << trace.order[freed].astype(np.int64)).sum())
+    begin, end = trace.demand_span_ns
+    first = drained & (trace.time_ns < begin + (end - begin) / 4)
+    null = 4 * int((1 << trace.order[first].astype(np.int64)).sum())
     row = row_of(xfree.errors, "drain_pages", "all")
     assert (row["measured"], row["predicted"], row["null"]) == (measured, predicted, null)
     assert row["error"] == pytest.approx((predicted - measured) / measured)
     assert row["null_error"] == pytest.approx((null - measured) / measured)
+    holds = xfree.measured.transactions_full
+    assert row["counted"] == (holds["site"] == "drain").sum()
+
+
+def test_fallbacks_and_counters_go_on_as_in_the_first_quarter() -> None:
+    validation = pm.validate(shipped_recording("highatomic_stock"))
+    trace = validation.recording.trace
+    begin, end = trace.demand_span_ns
+    fell = trace.time_ns[trace.event == Event.EXTFRAG]
+    row = row_of(validation.errors, "extfrag_events", "all")
+    assert row["measured"] == len(fell) > 0
+    assert row["null"] == 4 * (fell < begin + (end - begin) / 4).sum()
+    row = row_of(validation.errors, "thp_fault_alloc", "all")
+    served = validation.measured.vmstat.query("name == 'thp_fault_alloc'")
+    edges = validation.replay.edges
+    served = served[served["time_ns"].between(edges[0], edges[-1])]
+    times, values = served["time_ns"].to_numpy(float), served["value"].to_numpy(float)
+    quarter = np.interp(times[0] + (times[-1] - times[0]) / 4, times, values)
+    assert row["null"] == pytest.approx(4 * (quarter - values[0]))
+    assert row_of(validation.errors, "thp_success", "all")["null_model"] == "all succeed"
 
 
 def test_free_pages_by_hand(xfree: Validation) -> None:
@@ -112,6 +133,7 @@ def test_free_pages_by_hand(xfree: Validation) -> None:
         ("xfree", "order_distribution_tv", "zone=Normal"),
         ("xfree", "drain_pages", "all"),
         ("xfree", "drain_pages", "per time bin"),
+        ("xfree", "drain_transactions", "all"),
         ("xfree", "refill_transactions", "all"),
         ("kbuild", "pcp_count", "zone=Normal,cpu=0"),
         ("kbuild", "pcp_count", "zone=Normal,cpu=1"),

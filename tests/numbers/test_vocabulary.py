@@ -13,10 +13,11 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.numbers import vocabulary as voc
+from pagealloc_model.numbers.join import distance
 from pagealloc_model.numbers.statistics import SHARE
 from pagealloc_model.numbers.values import TYPES, Holds, States, Zones
 from tests.docs.examples import examples
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import shipped_recording, shipped_replay
 
 CHECKOUT = Path(__file__).parents[2]
 ADDED = """
@@ -127,6 +128,23 @@ def test_a_share_of_nothing_is_none_at_an_instant_of_its_own() -> None:
     assert share(zones).values.tolist() == [0.5, 0.0]
     free[1] = np.nan
     assert share(Zones(states=states, block_order=10)).time_ns.tolist() == [0]
+
+
+def test_one_side_with_nothing_free_is_a_whole_error() -> None:
+    """Of the distribution over orders; where neither has anything free they agree."""
+    machine = shipped_replay("kbuild").machine
+    kinds = len(machine.migratetypes)
+    sides = []
+    for free_at in ((0, 1), (0,)):
+        free = np.zeros((3, len(machine.zones), 11, kinds))
+        free[list(free_at), :, 9, 0] = 512.0
+        blocks, listed, boosts = free[:, :, 0], free[:, :, :2, 0], free[:, :, 0, 0]
+        sides.append(States(np.arange(3), free, blocks, listed, boosts))
+    real, model = (
+        [row for row in voc.by_zone(side, machine, voc.TABLED) if row.metric.endswith("_tv")][-1]
+        for side in sides
+    )
+    assert distance(model.values, real.values) == pytest.approx(1 / 3)
 
 
 def test_measured_and_predicted_are_made_alike() -> None:

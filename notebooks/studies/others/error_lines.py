@@ -8,18 +8,24 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.base.text import percent
-from pagealloc_model.numbers.result_tables import DISTANCE
+from pagealloc_model.numbers.result_tables import (
+    FEW_MEASURED,
+    counts_cell,
+    error_cell,
+    null_cell,
+)
 from pagealloc_model.numbers.validation import Validation
 
 SHOWN = {
     "free_pages": "free pages",
     "order_distribution_tv": "distribution over orders",
-    "pcp_count": "pages on a CPU's lists",
+    "pcp_count": "pages on per-CPU lists",
     "refill_pages": "pages refilled",
     "refill_transactions": "refills",
     "drain_pages": "pages drained",
     "drain_transactions": "drains",
     "highatomic_blocks": "highatomic blocks at the end",
+    "extfrag_events": "fallbacks",
     "contended_acquisitions": "contended acquisitions",
 }
 SHORT = {
@@ -66,36 +72,30 @@ def short_cell(rows: pd.DataFrame) -> str:
     zones = rows[rows["scope"].str.fullmatch(r"(node=0,)?zone=\w+")]
     normal = zones[zones["scope"].str.endswith("zone=Normal")]
     row = next(part for part in (overall, normal, zones) if len(part)).iloc[0]
-    return f"{error_cell(row['error'], row['unit'])} ({error_cell(row['null_error'], row['unit'])})"
+    return f"{error_cell(row)} ({null_cell(row)})"
 
 
 def error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table of the main errors of recordings."""
-    head = "recording | reclaim | what | where | measured | predicted | error | null model's error"
-    yield f"| {head} |"
-    yield "|---|---|---|---|--:|--:|--:|--:|"
+    head = "recording | reclaim | seeds | what | where | measured | predicted | least | most"
+    yield f"| {head} | error | null model | null model's error |"
+    yield f"|---|---|--:|---|---|{'--:|' * 5}---|--:|"
     for validation in validations:
         errors = validation.errors
         chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
         for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
+            sides = (row.measured, row.predicted, row.least, row.most)
             yield (
                 f"| {validation.recording.name} | {validation.replay.assumptions.reclaim} "
-                f"| {SHOWN[row.metric]} | {row.scope} "
-                f"| {number_cell(row.measured)} | {number_cell(row.predicted)} "
-                f"| {error_cell(row.error, row.unit)} | {error_cell(row.null_error, row.unit)} |"
+                f"| {validation.seeds} | {SHOWN[row.metric]} | {row.scope} "
+                f"| {' | '.join(map(number_cell, sides))} "
+                f"| {error_cell(row)} | {row.null_model} | {null_cell(row)} |"
             )
 
 
 def number_cell(value: float) -> str:
     """A number in a table."""
     return "NA" if pd.isna(value) else f"{value:,.4g}" if abs(value) < 10 else f"{value:,.0f}"
-
-
-def error_cell(value: float, unit: str) -> str:
-    """An error in a table: in percent, or how many times as much."""
-    if unit == "total variation" and pd.notna(value):
-        return f"{value:.4f}"
-    return percent(value).lstrip("+" if unit.endswith(DISTANCE) else "")
 
 
 def choice_lines(paths: Iterable[str]) -> Iterator[str]:
@@ -119,16 +119,21 @@ def _share(value: float) -> str:
 
 
 def table_lines(frame: pd.DataFrame) -> Iterator[str]:
-    """A data frame as markdown; errors in percent."""
+    """A data frame as markdown; errors in percent, of fewer than ten measured the counts."""
     numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
     yield f"| {' | '.join(map(str, frame))} |"
     yield f"|{'|'.join('--:' if right else '---' for right in numeric)}|"
-    for row in frame.itertuples(index=False):
-        cells = [
-            error_cell(value, "") if name in ("error", "added") else _cell(value)
-            for name, value in zip(frame, row, strict=True)
-        ]
-        yield f"| {' | '.join(cells)} |"
+    for row in frame.to_dict(orient="records"):
+        cells = {
+            name: percent(value)
+            if name in ("error", "added") and not isinstance(value, str)
+            else _cell(value)
+            for name, value in row.items()
+        }
+        measured = row.get("measured")
+        if "error" in row and pd.notna(measured) and measured < FEW_MEASURED and measured % 1 == 0:
+            cells["error"] = counts_cell(row["predicted"], measured)
+        yield f"| {' | '.join(cells.values())} |"
 
 
 def _cell(value: object) -> str:

@@ -192,8 +192,6 @@ def _recording_row(name: str, mode: str, row: object) -> dict[str, str]:
         "patch": row.patch,
         "from": row.change_low,
         "to": row.change_high,
-        "error": row.error,
-        "null's error": row.null_error,
     }
     return {
         "recording": name,
@@ -201,6 +199,8 @@ def _recording_row(name: str, mode: str, row: object) -> dict[str, str]:
         "metric": row.metric,
         "scope": row.scope,
         **{key: "NA" if pd.isna(value) else f"{value:,.4g}" for key, value in numbers.items()},
+        "error": row.error_words,
+        "null's error": row.null_words,
         "verdict": row.verdict,
     }
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from pagealloc_model.base.text import count_of, number
 from pagealloc_model.numbers.comparison import BELIEVED, BEYOND_ERROR, UNPROVEN, WITHIN_ERROR
-from pagealloc_model.numbers.result_tables import row_words
+from pagealloc_model.numbers.result_tables import is_few, row_words
 from pagealloc_model.numbers.validation import score_words, scores
 from pagealloc_model.numbers.vocabulary import SERIES_WORDS, TOTAL_WORDS, column
 from pagealloc_model.show.figures.faceted import (
@@ -52,7 +52,7 @@ KINDS = SERIES_WORDS | {metric: words for (metric, _), words in TOTAL_WORDS.item
 NOTE = (
     "Shares, distributions and changes of pageblocks are not drawn. "
     "What lies outside the axes stands at their edge. Null models know no allocator: nothing "
-    "changes, no per-CPU lists, no fallback."
+    "changes; counts go on as in the first quarter."
 )
 _WORDS_ONLY, _MUTE = {"hoverinfo": "text"}, {"hoverinfo": "skip"}
 _CATEGORIES_DOWN = {"type": "category", "autorange": "reversed", "automargin": True}
@@ -93,7 +93,7 @@ def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> 
     points = predicted_over_measured(errors, snapshots)
     few = points[["measured", "predicted"]].min(axis=1) < FEW
     linear = f"one of both below {FEW} (linear axes, cut at {MOST_FEW})"
-    words = score_words(scores(errors, snapshots))
+    words = score_words(scores(errors))
     title = f"How right is the model? {name}: {words}".replace("? :", "?")
     titles = [f"from {FEW} on (logarithmic axes)", linear]
     grid = PanelGrid(titles, title, "measured", "predicted", columns=2)
@@ -163,7 +163,7 @@ def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
     without sign.
 
     Args:
-        errors: metric, scope, run, imposed, error: of `diagnosis.budget`.
+        errors: metric, scope, unit, run, imposed, error, counted: of `diagnosis.budget`.
         recording: its name.
     """
     panels = list(errors.groupby(["metric", "scope"], sort=False))
@@ -173,8 +173,9 @@ def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
     grid = PanelGrid(titles, title, "error, absolute", **axes)
     for panel, (_, rows) in enumerate(panels):
         known = rows[rows["error"].notna()]
-        if not len(known):
-            grid.note_missing(panel, {"error": "not known"})
+        if not len(known) or is_few(known.iloc[0]):
+            why = "rests on fewer than ten events" if len(known) else "not known"
+            grid.note_missing(panel, {"error": why})
             continue
         pattern = {"shape": ["/" if is_imposed else "" for is_imposed in known["imposed"]]}
         marker = {

@@ -242,13 +242,18 @@ def comparison_html(comparison: Comparison) -> str:
         mark, kind = COMPARISON_MARKS.get(row.verdict, (words_of.judgement(row), DIM))
         dim = PLAIN if row.verdict in BELIEVED else DIM
         values = (words_of.with_unit(row), str(row.scope), picture, row.base, row.patch)
-        changes = (row.patch - row.base, row.error, row.change_low, row.change_high)
         cells = [_cell(value, PLAIN if value is picture else dim) for value in values]
-        for shown, value in zip(words_of.measures(row), changes, strict=True):
-            relative = value / abs(row.base) if row.base else value
-            cells.append(_cell(relative, dim, shown))
+        change, error, low, high = words_of.measures(row)
+        for value, shown in (
+            (row.patch - row.base, change),
+            (row.change_low, low),
+            (row.change_high, high),
+        ):
+            cells.append(_cell(value / abs(row.base) if row.base else value, dim, shown))
+        for value, shown in ((row.error, error), (row.null_error, row.null_words)):
+            cells.append(_cell(NAN if pd.isna(value) else abs(float(value)), dim, shown))
         rows.append([_cell(mark, kind), *cells])
-    numbers = ("base", "patch", "change", "error", "from", "to")
+    numbers = ("base", "patch", "change", "from", "to", "error", "null error")
     columns = (*word_columns("", "metric", "scope"), PICTURE, *numbers)
     return framed(
         line(comparison.footer().policy_difference, lead=f"{comparison.base.name}:"),
@@ -396,9 +401,11 @@ def validation_html(validation: Validation) -> str:
         dim = DIM if kind == DIM else PLAIN
         cells = [_cell(mark, kind), *(_cell(str(text), dim) for text in (row.metric, row.scope))]
         cells += [_cell(picture), _cell(row.measured, dim), _cell(row.predicted, dim)]
-        for value, own in ((row.error, kind), (row.null_error, dim)):
-            size = NAN if pd.isna(value) else abs(float(value))
-            cells.append(_cell(size, own, words_of.error_cell(value, row)))
+        for value, own, said in (
+            (row.error, kind, words_of.error_cell(row)),
+            (row.null_error, dim, words_of.null_cell(row)),
+        ):
+            cells.append(_cell(NAN if pd.isna(value) else abs(float(value)), own, said))
         cells += [_cell(str(words), DIM) for words in (row.unit, row.null_model or "")]
         rows.append(cells)
     explained = (

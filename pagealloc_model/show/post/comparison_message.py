@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 
 SERIES = ("base", "patch")
 NOT_MODELLED = (
-    "pages that change hands without an event, and what waiting for zone->lock changes in what is "
-    "asked for and freed"
+    "pages that change hands without an event, and how waits for zone->lock change the demand"
 )
 
 
@@ -261,12 +260,12 @@ def _one_screen(
     runs = len(whole.comparisons)
     over = f"{runs} runs and windows" if runs > 1 else "windows"
     right = (
-        "Predicted and patch are the model's, without and with the change. The interval is that "
-        f"between two runs, from {over} of the recording, the model's error included."
+        "Predicted and patch are the model's; the interval is that between two runs, from "
+        f"{over} of the recording, the model's error included."
     )
     if validations:
         headlines = ". ".join(validation.headline for validation in validations)
-        right += f" How right the model is under the recorded policy: {headlines}."
+        right += f" Of the recorded policy, {headlines}."
         guests = guest_words(changed, first.base.assumptions.reclaim)
         right = f"{right} {guests}".rstrip()
     yield Words(text=right)

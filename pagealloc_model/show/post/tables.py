@@ -63,22 +63,28 @@ def traffic_table(comparison: LockComparison) -> str:
         for site, (measured, predicted, error) in by_site[columns].T.items():
             if not (pd.isna(measured) and pd.isna(predicted)):
                 name = quantity.replace("_", " ")
-                rows.append((name, str(site), measured, predicted, percent(error)))
+                said = percent(error)
+                is_count = quantity != "pages_per_acquisition" and pd.notna(measured)
+                if is_count and measured < results.FEW_MEASURED:
+                    said = results.counts_cell(predicted, measured)
+                rows.append((name, str(site), measured, predicted, said))
     return _text(("quantity", "site", "measured", "predicted", "error"), rows)
 
 
 def traffic_line(comparison: LockComparison) -> str:
     """The number of counts near what was measured, and those farthest off by more than `TARGET`."""
     by_site = comparison.by_site.set_index("site")
+    counts = pd.to_numeric(by_site["acquisitions_measured"], errors="coerce")
+    told = by_site[counts >= results.FEW_MEASURED]
     errors = {
         f"{quantity.replace('_', ' ')} of {site}": float(error)
         for quantity in JUDGED
-        for site, error in by_site[f"{quantity}_error"].dropna().items()
+        for site, error in told[f"{quantity}_error"].dropna().items()
     }
     missed = [name for name, error in errors.items() if abs(error) > TARGET]
     missed.sort(key=lambda name: -abs(errors[name]))
     named = [f"{name} ({percent(errors[name])})" for name in missed[:MOST_MISSED]]
-    near = f"{len(errors) - len(missed)} of {len(errors)} measured counts"
+    near = f"{len(errors) - len(missed)} of {len(errors)} measured counts of ten events or more"
     farthest = f"; farthest off: {', '.join(named)}" if named else ""
     return f"{near} are predicted within {TARGET:.0%}{farthest}"
 
@@ -116,10 +122,11 @@ def trylock_line(times: LockTimes) -> str:
 REPEATED_RULE = (
     "Sign rule: change is patch - base of the means, in percent of base. It is a number, marked n, "
     "where base is below 20 or the change is above 1000 %, and in percentage points (pt) for a "
-    "share. error: the model's error on these recordings, in the same measure. A change is better "
-    "or worse only if its interval, over runs and windows and with that error added, excludes 0 "
-    "(in error: it contains 0). unchecked: no recording shows this metric. unproven: larger than "
-    "the error, but a null model is as near to this metric of the recordings as the model."
+    "share. error, null: that of the model and of the null model on these recordings, as pagealloc "
+    "validate has them. A change is better or worse only if its interval, over runs and windows "
+    "and with the model's error added, excludes 0 (in error: it contains 0). unchecked: no "
+    "recording shows this metric. unproven: larger than the error, but the null model is as near "
+    "to this metric of the recordings as the model."
 )
 
 
@@ -143,13 +150,13 @@ def repeated_table(repeated: RepeatedComparison, *, style: Style = "signed") -> 
         moments = [line for row in repeated.rows.itertuples() for line in _moments(row)]
         titles = ("metric", "scope", "base", "patch")
         return _text(titles, moments, f"{results.MMTESTS_RULE} {tested}")
-    titles = ("metric", "scope", "base", "+-", "patch", "+-", "change", "error", "p", "")
+    titles = ("metric", "scope", "base", "+-", "patch", "+-", "change", "error", "null", "p", "")
     rows = []
     for row in repeated.rows.itertuples():
-        change, error = in_measure(row, row.patch - row.base), in_measure(row, row.error)
+        change = in_measure(row, row.patch - row.base)
         is_said = row.significant and row.verdict in BELIEVED
         values = (row.base, row.base_std, row.patch, row.patch_std)
-        shown = (f"*{change}*" if is_said else change, error.lstrip("+"))
+        shown = (f"*{change}*" if is_said else change, row.error_words, row.null_words)
         p = NOT_AVAILABLE if pd.isna(row.p) else f"{row.p:.3f}"
         judgement = results.judgement(row)
         rows.append((with_unit(row), str(row.scope), *values, *shown, p, judgement))

@@ -108,7 +108,9 @@ def test_a_small_share_of_folios_has_an_axis_of_its_size() -> None:
 
 def errors(*rows: tuple[str, float, float, float]) -> pd.DataFrame:
     columns = ["metric", "measured", "predicted", "null"]
-    return pd.DataFrame(rows, columns=columns).assign(scope="all", kind="predicted")
+    table = pd.DataFrame(rows, columns=columns).assign(scope="all", kind="predicted", unit="")
+    sides = {"least": table["predicted"], "most": table["predicted"]}
+    return table.assign(error=0.0, null_error=0.0, counted=table["measured"], **sides)
 
 
 NO_STATES = errors().assign(time_s=0.0)

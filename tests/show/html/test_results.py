@@ -108,6 +108,9 @@ def test_rows_say_whether_they_beat_their_null_model(validation: Validation) -> 
         (10, 20, 11, 1.0, 0.1, "predicted", "no nearer"),
         (10, 5, 15, -0.5, 0.5, "predicted", "no nearer"),
         (0, 0, 0, 0.0, 0.0, "predicted", "both right"),
+        (0, 0, 4, 0.0, np.nan, "predicted", "none"),
+        (0, 3, 4, np.nan, np.nan, "predicted", "nearer"),
+        (0, 0, 0, 0.002, 0.005, "predicted", "nearer"),
         (0, -3, 0, np.nan, 0.0, "predicted", "no nearer"),
         (np.nan, 3, 4, np.nan, np.nan, "predicted", "not measured"),
         (10, 11, 20, 0.1, 1.0, "imposed", "imposed"),
@@ -184,4 +187,4 @@ def test_terminals_get_text(validation: Validation) -> None:
         text = pretty(shown)
         assert "<" not in text.replace("<=", "").replace("->", "")
         assert max(map(len, text.splitlines())) < 160
-    assert "for the null model (nothing changes" in " ".join(pretty(validation).split())
+    assert "by the null model (no change" in " ".join(pretty(validation).split())

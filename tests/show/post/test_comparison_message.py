@@ -63,11 +63,11 @@ def table_cells(text: str) -> dict[tuple[str, str], list[str]]:
     body = text.split("Results\n-------\n")[1].split("\n\nSign rule")[0]
     rows, heading, scope = {}, "", ""
     for line in re.split(r"\n-{20,}\n", body)[1].splitlines():
-        if line.startswith("   "):
-            rows[heading, scope] = line.split()
-        elif line.startswith("  "):
-            scope, _, cells = line.strip().partition("  ")
-            rows[heading, scope] = cells.split()
+        if line.startswith("  "):
+            words, cells = re.fullmatch(r" +(.*?) *((?:(?:-?[\d.]+|NA) .*)?)", line).groups()
+            scope = words or scope
+            if cells:
+                rows[heading, scope] = cells.split()
         else:
             heading = line.split(" (")[0]
     return rows
@@ -95,8 +95,9 @@ def test_the_numbers_of_a_post_are_those_of_its_source(posted: tuple[str, pd.Dat
     shown = shown_rows(rows)
     assert len(cells) == len(shown) > 10
     for row in shown.itertuples():
-        wanted = [number(row.base), number(row.patch), *measures(row)]
-        assert cells[row.metric, row.scope][:6] == wanted
+        change, error, *ends = measures(row)
+        wanted = [number(row.base), number(row.patch), change, *ends, error, row.null_words]
+        assert cells[row.metric, row.scope][:7] == wanted
         assert float(wanted[0]) == pytest.approx(row.base, rel=0.005, abs=0.005)
     by_site = text.split("zone->lock acquisitions by site\n")[1].split("\n\n")[0].splitlines()
     drawn = [int(line.split()[-1]) for line in by_site]
@@ -145,7 +146,7 @@ def test_a_message_has_one_screen_and_says_what_happens(
     text = capsys.readouterr().out
     assert text.count("\n") <= MOST_LINES
     said_all = " ".join(text.split())
-    assert all(part in said_all for part in (said, "Not modelled: ", "How right the model is"))
+    assert all(part in said_all for part in (said, "Not modelled: ", "Of the recorded policy, "))
     assert f"$ pagealloc post {' '.join(words)}" in " ".join(text.replace("\\", "").split())
     assert not re.search(r"\b[ST]\d+\.?\d*\b|[{}]", text)
 
