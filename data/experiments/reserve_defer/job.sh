@@ -1,7 +1,13 @@
 # One boot. DEFRAG, SETTINGS (sysctls of the side), ADVISED (huge pages a second that are advised, or 0) and PROGRAMS
 # are set in a line above; rr and thp, linked statically, lie in PROGRAMS. Reads fill memory, atomic requests fill the
-# reserve beside them, a minute of huge-page faults follows, and the same atomic requests again.
-mount -t tmpfs none /tmp; cp $PROGRAMS/rr $PROGRAMS/thp /tmp
+# reserve beside them, a minute of huge-page faults follows, and the same atomic requests again. Everything that runs,
+# and what is written, is in the guest's memory, as virtual time races on while all wait for the host.
+if [ ! -e /tmp/busybox ]; then
+    mount -t tmpfs none /tmp; cp $PROGRAMS/rr $PROGRAMS/thp $(command -v busybox) /tmp
+    for name in cat grep sleep sysctl; do ln -s busybox /tmp/$name; done
+    PATH=/tmp /tmp/busybox sh $0 > /tmp/log 2>&1
+    exec cat /tmp/log
+fi
 sysctl -w $SETTINGS
 huge=/sys/kernel/mm/transparent_hugepage
 echo always > $huge/enabled; echo $DEFRAG > $huge/defrag
