@@ -31,6 +31,7 @@ COPIED = (
     "data/experiments/reserve_score",
     "data/experiments/reserve_loads",
     "data/experiments/reserve_control",
+    "data/experiments/reserve_defer",
     "data/experiments/pageblock_order",
     "data/experiments/folio_sizes",
     "data/experiments/native_folio_sizes",

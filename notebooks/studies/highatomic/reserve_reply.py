@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from pagealloc_model.notebooks.studies.highatomic.reserve_control import control_rows
+from pagealloc_model.notebooks.studies.highatomic.reserve_defer import (
+    CHANGES,
+    GROUPS,
+    defer_boots,
+    defer_rows,
+)
 from pagealloc_model.notebooks.studies.others.shipped_data import shipped_data, success
 
 from pagealloc_model.base.table import Column, Table
@@ -17,27 +22,32 @@ SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below c
 TO = "JP Kobryn <jp.kobryn@linux.dev>"
 UNPROTECTED = "> Presumably <costly orders don't need the protection."
 NEEDED = (
-    "JP's hosts did not need it. In guests whose bursts are as large as the reserve {gate:.0f}% of "
-    "the requests of order 3 fail with the gate, {none:.1f}% without."
+    "In these guests {failed:.0f} in 10,000 of order 3 fail with the gate; in bursts as large as "
+    "the reserve {gate:.0f}% do."
 )
 QUESTION = "> Why don't we stop with a couple of claimed highatomic blocks?"
 RECYCLED = (
-    "Before Frank's \"don't increase highatomic reserve after pcp alloc\" a request that a pcp "
-    "list served reserved its page's block. Only direct reclaim that failed gives one back."
+    "On v6.13 each slow-path request served by a pcp list reserved a new one, which Frank's fix "
+    "of March ends; only failed direct reclaim gives back."
 )
 WRENCH = "> How can 1% of memory throw such a wrench into the gears?"
 MECHANISM = (
-    "nr_free counts all types. Above {alone}% of a zone's free memory ({blocks} blocks: below "
-    "{low:.1f} GiB free) free HighAtomic blocks hold fragmentation_score_node() at 90 or below, "
-    "and kcompactd does not start. And while one is free fragmentation_index() is -1000: nothing "
-    "declines compaction."
+    "nr_free counts it. With one block free fragmentation_index() is -1000: where memory is short "
+    "compaction is not declined, fails and is deferred, and should_continue_reclaim() stops early. "
+    "And above {alone}% of a zone's free memory ({blocks} blocks = {mib} MiB, {alone}% of "
+    "{low:.1f} GiB) it holds fragmentation_score_node() at 90: kcompactd does not start by itself."
 )
 UNRESERVE = "> Could background compaction or khugepaged be used to unreserve"
 NOT_SHOWN = "Not shown: I ran no kernel that does."
-CLAIM = (
-    "{boots} boots of an emulated 6.12.117, 2 GiB, three loads, unadvised faults, "
-    "defrag=madvise (not your setting: your faults wake kswapd):"
+CLAIM = "{boots} guests of 6.12.117, 2 GiB, emulated, defrag=defer, full idle reserve:"
+STUCK = (
+    "No side differs measurably. {stuck} boots are as you posted: few served, kswapd scans "
+    "{scanned:,.0f} pages, kcompactd, woken by each fault, {daemon:,.0f}. Why is open; score and "
+    "index without the reserve ({patched} of the {stuck}) do not prevent it. Where faults wake "
+    "nothing (madvise) they gain {points:.0f} points ({low:.0f} to {high:.0f}): two patches follow."
 )
+STUCK_BELOW = 10
+"""Percent of faults served in boots that the mail calls few."""
 SIDES = {
     "none": ("no change", 20),
     "gate": ("posted gate", 20),
@@ -58,18 +68,9 @@ LOADS = {
 """Loads of the experiment over loads, and those under madvise together."""
 COMPARED = ("none", "gate", "both")
 """Its sides."""
-CONTROL = (
-    "Not all of it is proactive compaction: at proactiveness 0 the gate still gains {gate} points "
-    "({gate_low} to {gate_high}; both {both}, {both_low} to {both_high}), and with "
-    "khugepaged/defrag 0 too {quiet}."
-)
 ASK = (
-    "JP, which THP defrag, khugepaged/defrag and compaction_proactiveness do those hosts have, and "
-    "is Frank's fix in? Does compact_daemon_migrate_scanned stand still?"
-)
-ATTACHED = (
-    "Two patches for 7.3.4 follow, score and index. They compile; the boots had another form of "
-    "them, in 6.12 behind a sysctl."
+    "JP, which THP defrag, khugepaged/defrag, compaction_proactiveness have those hosts, and is "
+    "Frank's fix in?"
 )
 PATCHES = ("score_without_highatomic-7.3.patch", "index_without_highatomic-7.3.patch")
 """In data/patches, in order, each with its changelog."""
@@ -244,22 +245,26 @@ def cost_rows() -> pd.DataFrame:
 
 def reserve_reply() -> Message:
     """The whole reply; the patches follow it."""
-    rows = load_rows()
-    whole = rows[rows["load"] == LOADS[MADVISE]].set_index("change")
-    bursts = whole["failed_order_3"] / 100
-    percent = hidden_percent()
+    rows, loads = defer_rows(), load_rows()
+    loads = loads[loads["load"] == LOADS[MADVISE]].set_index("change")
+    bursts = loads["failed_order_3"] / 100
+    shown = rows[(rows["setting"] == GROUPS[""]) & (rows["boots"] > 1)]
+    percent, gate = hidden_percent(), CHANGES["gate"]
     mechanism = MECHANISM.format(
-        alone=percent, blocks=MIB_HIDDEN // 2, low=MIB_HIDDEN / percent * 100 / 1024
+        alone=percent,
+        blocks=MIB_HIDDEN // 2,
+        mib=MIB_HIDDEN,
+        low=MIB_HIDDEN / percent * 100 / 1024,
     )
-    needed = NEEDED.format(gate=bursts["posted gate"], none=bursts["no change"])
+    own = shown.set_index("change").loc[gate, "failed_order_3"]
+    needed = NEEDED.format(failed=own, gate=bursts[gate])
     blocks = (
         _answered(UNPROTECTED, needed),
         _answered(QUESTION, RECYCLED),
         _answered(WRENCH, mechanism),
         _answered(UNRESERVE, NOT_SHOWN),
-        Words(text=CLAIM.format(boots=int(whole["boots"].sum()))),
-        Fixed(text=_table(whole)),
-        Words(text=f"{_control()} {ASK} {ATTACHED}"),
+        Fixed(text=f"{CLAIM.format(boots=int(shown['boots'].sum()))}\n{_table(shown)}"),
+        Words(text=f"{_stuck(loads)} {ASK}"),
     )
     sections = (Section(title="", blocks=blocks),)
     return Message(subject=SUBJECT, sections=sections, to=TO, copies=PAGE_ALLOCATOR)
@@ -269,26 +274,31 @@ def _answered(question: str, words: str) -> Fixed:
     return Fixed(text=f"{question}\n{paragraph(words)}")
 
 
-def _table(whole: pd.DataFrame) -> str:
+def _stuck(loads: pd.DataFrame) -> str:
+    """What boots that serve few have in common, and where the patches gain."""
+    boots = defer_boots()
+    few = boots[boots["thp"] < STUCK_BELOW]
+    both = loads.loc[CHANGES["both"]]
+    return STUCK.format(
+        stuck=len(few),
+        patched=int(few["side"].str.startswith("both").sum()),
+        scanned=few["kswapd_scanned"].mean(),
+        daemon=few["kcompactd_scanned"].mean(),
+        points=both["points"],
+        low=both["change_low"],
+        high=both["change_high"],
+    )
+
+
+def _table(rows: pd.DataFrame) -> str:
     shown = [
         (
-            change,
+            row["change"],
             int(row["boots"]),
             f"{row['thp_success']:.0f}% ({row['low']:.0f} to {row['high']:.0f})",
-            f"{row['failed_order_3'] / 100:.1f}%",
+            f"{row['kswapd_scanned']:,.0f}",
         )
-        for change, row in whole.iterrows()
+        for _, row in rows.iterrows()
     ]
-    titles = ("boots", "THP served (95%)", "order 3 failed in bursts")
+    titles = ("boots", "THP served (95%)", "pgscan_kswapd")
     return Table((Column(title="", words=True), *titles), shown, grouped=False).to_text()
-
-
-def _control() -> str:
-    """What is left without proactive compaction, with and without khugepaged's direct one."""
-    rows = control_rows().set_index(["khugepaged_defrag", "change"])
-    gate, both = (rows.loc[(1, SIDES[side][0])] for side in ("gate", "both"))
-    values = {"gate": gate["points"], "both": both["points"]}
-    for name, row in (("gate", gate), ("both", both)):
-        values |= {f"{name}_low": row["change_low"], f"{name}_high": row["change_high"]}
-    values["quiet"] = rows.loc[(0, SIDES["gate"][0]), "points"]
-    return CONTROL.format(**{name: f"{value:+.0f}" for name, value in values.items()})

@@ -9,7 +9,9 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.defrag_mode import defrag
 from pagealloc_model.notebooks.studies.highatomic import idle_reserve_tables as idle
 from pagealloc_model.notebooks.studies.highatomic.gate_effects import SIZES, by_region, shipped_map
+from pagealloc_model.notebooks.studies.highatomic.idle_reserve import ANSWERS
 from pagealloc_model.notebooks.studies.highatomic.reserve_control import control_rows
+from pagealloc_model.notebooks.studies.highatomic.reserve_defer import defer_rows
 from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
     cost_rows,
     experiment_rows,
@@ -75,13 +77,15 @@ def idle_guest_lines() -> Iterator[str]:
 def idle_score_lines() -> Iterator[str]:
     """Markdown tables of registered guests whose score and index leave the reserve out.
 
-    The first experiment, that over loads, what each side costs there in bursts, and the controls.
+    The first experiment, that over loads, what each side costs there in bursts, the controls, and
+    that whose faults wake kswapd.
     """
     return apart(
         table_lines(experiment_rows()),
         table_lines(load_rows().round(0)),
         table_lines(cost_rows().round(0)),
         table_lines(control_rows().round(0)),
+        table_lines(defer_rows().round(0)),
     )
 
 
@@ -123,6 +127,8 @@ CHANGED = ("before", "change", "low", "high", "predicted")
 def idle_cost_lines() -> Iterator[str]:
     """A markdown table of what each answer does for huge pages and costs atomic requests."""
     table = _in_percent(idle.shipped_table(idle.ANSWERS))
+    full = [ANSWERS[answer][1] for answer in table["answer"]]
+    table.insert(1, "reserve_at_start", ["full" if each else "empty" for each in full])
     for order in (1, 2, 3):
         name = f"failed_order_{order}"
         ends = [table.pop(f"{name}_{end}") for end in ("least", "most")]
