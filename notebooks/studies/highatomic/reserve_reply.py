@@ -277,7 +277,7 @@ def _answered(question: str, words: str) -> Fixed:
 def _stuck(loads: pd.DataFrame) -> str:
     """What boots that serve few have in common, and where the patches gain."""
     boots = defer_boots()
-    few = boots[boots["thp"] < STUCK_BELOW]
+    few = boots[(boots["thp"] < STUCK_BELOW) & ~boots["side"].str.contains("_")]
     both = loads.loc[CHANGES["both"]]
     return STUCK.format(
         stuck=len(few),
