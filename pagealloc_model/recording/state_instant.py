@@ -77,6 +77,10 @@ def dated_state(path: Path, trace: Trace) -> DatedState:
             earliest = max(earliest, int(times[count - 1]) if count else -1)
             latest = min(latest, int(times[count]) if count < len(times) else latest)
     if not seen or earliest >= latest:
+        lost = trace.losses.total
+        if lost:
+            why = f"no instant has its events before it, as the recording lost {lost:,}"
+            raise RecordingError(path, why, todo="delete it, or record again with larger buffers")
         why = "has more events before it, or others, than this recording"
         raise RecordingError(path, why, todo="keep it with its own recording, or delete it")
     time_ns = min(max(_uptime_ns(state), earliest + 1), latest)
