@@ -22,8 +22,7 @@ SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below c
 TO = "JP Kobryn <jp.kobryn@linux.dev>"
 UNPROTECTED = "> Presumably <costly orders don't need the protection."
 NEEDED = (
-    "In these guests {failed:.0f} in 10,000 of order 3 fail with the gate; in bursts as large as "
-    "the reserve {gate:.0f}% do."
+    "Here {failed:.0f} in 10,000 fail with the gate; in bursts as large as the reserve {gate:.0f}%."
 )
 QUESTION = "> Why don't we stop with a couple of claimed highatomic blocks?"
 RECYCLED = (
@@ -41,10 +40,10 @@ UNRESERVE = "> Could background compaction or khugepaged be used to unreserve"
 NOT_SHOWN = "Not shown: I ran no kernel that does."
 CLAIM = "{boots} guests of 6.12.117, 2 GiB, emulated, defrag=defer, full idle reserve:"
 STUCK = (
-    "No side differs measurably. {stuck} boots are as you posted: few served, kswapd scans "
-    "{scanned:,.0f} pages, kcompactd, woken by each fault, {daemon:,.0f}. Why is open; score and "
-    "index without the reserve ({patched} of the {stuck}) do not prevent it. Where faults wake "
-    "nothing (madvise) they gain {points:.0f} points ({low:.0f} to {high:.0f}): two patches follow."
+    "In {stuck} of {boots} boots, all with a reserve, few are served, kswapd scans {scanned:,.0f} "
+    "pages, and kcompactd, woken by each fault, {daemon:,.0f}, as you posted. Score and index, "
+    "together or alone, do not prevent it; with madvise they gain {points:.0f} points ({low:.0f} "
+    "to {high:.0f}). Two patches follow."
 )
 STUCK_BELOW = 10
 """Percent of faults served in boots that the mail calls few."""
@@ -248,7 +247,8 @@ def reserve_reply() -> Message:
     rows, loads = defer_rows(), load_rows()
     loads = loads[loads["load"] == LOADS[MADVISE]].set_index("change")
     bursts = loads["failed_order_3"] / 100
-    shown = rows[(rows["setting"] == GROUPS[""]) & (rows["boots"] > 1)]
+    whole = [CHANGES[side] for side in ("none", "gate", "both", "cap")]
+    shown = rows[(rows["setting"] == GROUPS[""]) & rows["change"].isin(whole)]
     percent, gate = hidden_percent(), CHANGES["gate"]
     mechanism = MECHANISM.format(
         alone=percent,
@@ -277,11 +277,11 @@ def _answered(question: str, words: str) -> Fixed:
 def _stuck(loads: pd.DataFrame) -> str:
     """What boots that serve few have in common, and where the patches gain."""
     boots = defer_boots()
-    few = boots[(boots["thp"] < STUCK_BELOW) & ~boots["side"].str.contains("_")]
-    both = loads.loc[CHANGES["both"]]
+    boots = boots[~boots["side"].str.contains("_")]
+    few, both = boots[boots["thp"] < STUCK_BELOW], loads.loc[CHANGES["both"]]
     return STUCK.format(
         stuck=len(few),
-        patched=int(few["side"].str.startswith("both").sum()),
+        boots=len(boots),
         scanned=few["kswapd_scanned"].mean(),
         daemon=few["kcompactd_scanned"].mean(),
         points=both["points"],
