@@ -22,28 +22,30 @@ SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below c
 TO = "JP Kobryn <jp.kobryn@linux.dev>"
 UNPROTECTED = "> Presumably <costly orders don't need the protection."
 NEEDED = (
-    "Here {failed:.0f} in 10,000 fail with the gate; in bursts as large as the reserve {gate:.0f}%."
+    "In the guests below {failed:.0f} in 10,000 fail with the gate; in others, in bursts as large "
+    "as the reserve, {gate:.0f}%, unchanged none."
 )
 QUESTION = "> Why don't we stop with a couple of claimed highatomic blocks?"
 RECYCLED = (
-    "On v6.13 each slow-path request served by a pcp list reserved a new one, which Frank's fix "
-    "of March ends; only failed direct reclaim gives back."
+    "On v6.13 slow-path requests served by pcp lists reserved new ones up to 1%, until Frank's fix "
+    "of March; only failed direct reclaim gives back."
 )
 WRENCH = "> How can 1% of memory throw such a wrench into the gears?"
 MECHANISM = (
-    "nr_free counts it. With one block free fragmentation_index() is -1000: where memory is short "
-    "compaction is not declined, fails and is deferred, and should_continue_reclaim() stops early. "
-    "And above {alone}% of a zone's free memory ({blocks} blocks = {mib} MiB, {alone}% of "
-    "{low:.1f} GiB) it holds fragmentation_score_node() at 90: kcompactd does not start by itself."
+    "nr_free counts it. With one block free fragmentation_index() is -1000, but without it would "
+    "decline only where free pieces are some 256 pages; should_continue_reclaim() stops early. "
+    "Above {alone}% of a zone's free memory ({blocks} blocks = {mib} MiB, {alone}% of {low:.1f} "
+    "GiB) fragmentation_score_node() stays at 90: kcompactd does not start by itself; where faults "
+    "wake it twice a second that is not read."
 )
 UNRESERVE = "> Could background compaction or khugepaged be used to unreserve"
 NOT_SHOWN = "Not shown: I ran no kernel that does."
-CLAIM = "{boots} guests of 6.12.117, 2 GiB, emulated, defrag=defer, full idle reserve:"
+CLAIM = "{boots} guests of 6.12.117, 2 GiB, emulated, defrag=defer, idle:"
 STUCK = (
-    "In {stuck} of {boots} boots, all with a reserve, few are served, kswapd scans {scanned:,.0f} "
-    "pages, and kcompactd, woken by each fault, {daemon:,.0f}, as you posted. Score and index, "
-    "together or alone, do not prevent it; with madvise they gain {points:.0f} points ({low:.0f} "
-    "to {high:.0f}). Two patches follow."
+    "In {stuck} of {boots} boots, with a reserve, few are served, kswapd scans {scanned:,.0f} "
+    "pages, as you posted, and kcompactd, woken through kswapd, {daemon:,.0f}. Neither score "
+    "nor index prevents it; with madvise (loads pooled) they gain "
+    "{points:.0f} points ({low:.0f} to {high:.0f}). Two patches follow."
 )
 STUCK_BELOW = 10
 """Percent of faults served in boots that the mail calls few."""
@@ -68,8 +70,7 @@ LOADS = {
 COMPARED = ("none", "gate", "both")
 """Its sides."""
 ASK = (
-    "JP, which THP defrag, khugepaged/defrag, compaction_proactiveness have those hosts, and is "
-    "Frank's fix in?"
+    "JP, which THP defrag, khugepaged/defrag, compaction_proactiveness have they, and Frank's fix?"
 )
 PATCHES = ("score_without_highatomic-7.3.patch", "index_without_highatomic-7.3.patch")
 """In data/patches, in order, each with its changelog."""
