@@ -220,8 +220,9 @@ def sentence_lines() -> Iterator[str]:
         f"once the model was fixed, settings changed {blind[0]} quantities measurably. {blind[2]} "
         f"of the predictions have the right direction, {blind[1]} lie within the 95 % interval of "
         f'the measured change; "nothing changes" has {null[2]} and {null[1]}. Of the quantities '
-        f"that did not change {blind[5]} were predicted not to. In {len(others)} experiments whose "
-        "results were known when kswapd's pace and the order of reclaim came into the model, "
+        f'that did not change {blind[5]} were predicted not to ("nothing changes": {null[5]}). '
+        f"In {len(others)} experiments whose results were known when kswapd's pace and the order "
+        "of reclaim came into the model, "
         f"these are {seen[2]}, {seen[1]} and {seen[5]} ([more](#how-wrong-is-it))."
     ).replace(" %", "\N{NO-BREAK SPACE}%")
     for line in textwrap.wrap(sentence, 140):

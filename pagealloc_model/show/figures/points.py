@@ -302,7 +302,7 @@ def talk_figure(rows: pd.DataFrame, scored: pd.DataFrame, title: str, caption: s
         caption: what it is, on what, how far to be believed, how to make it again.
     """
     shown = shown_rows(rows)
-    scored = scored.sort_values("error", ascending=False, kind="stable")
+    scored = scored.sort_values("error", ascending=False, kind="stable", key=abs)
     left = round(7.4 * NAME_WIDTH) + 20  # pixels
     grid = PanelGrid(["", ""], title, columns=2, left=left)
     _add_ratios(grid, shown)
@@ -364,9 +364,9 @@ def _add_ratios(grid: PanelGrid, shown: pd.DataFrame) -> None:
 
 
 def _add_errors(grid: PanelGrid, scored: pd.DataFrame) -> None:
-    """Draw every score in the second panel, the greatest error on top, on an axis from 0."""
+    """Draw every score's size in the second panel, the greatest error on top, from 0 on."""
     names = list(scored["quantity"])
-    percents = {name: 100 * scored[name].to_numpy(float) for name in ("error", "null_error")}
+    percents = {name: 100 * scored[name].abs().to_numpy(float) for name in ("error", "null_error")}
     look = {"color": GRID, "line": {"color": INK, "width": 1}}
     bars = {"type": "bar", "orientation": "h", "width": 0.6, "marker": look, "meta": "error"}
     at = np.minimum(percents["error"], MOST_ERROR)

@@ -280,6 +280,7 @@ def test_what_lies_beyond_an_axis_has_an_arrow_and_a_missing_interval_its_reason
     ]
     table = pd.DataFrame(rows, columns=columns).assign(scope="all")
     errors = [("near", 0.1, 5.0), ("far", 13.0, 0.5), ("none", np.inf, np.inf)]
+    errors += [("too few", -0.4, -0.2)]
     scored = pd.DataFrame(errors, columns=["quantity", "error", "null_error"])
     figure = figures.talk_figure(table, scored, "title", "caption")
     left, right = ([trace for trace in figure.data if trace.xaxis == axis] for axis in ("x", "x2"))
@@ -296,8 +297,8 @@ def test_what_lies_beyond_an_axis_has_an_arrow_and_a_missing_interval_its_reason
     why = {name: text for t in marks for name, text in zip(t.y, t.text, strict=True)}
     assert why == {"huge": "", "wide": "", "narrow": HIDDEN, "rare": NO_INTERVAL}
     (bars,) = [trace for trace in right if trace.type == "bar"]
-    assert list(bars.y) == ["none", "far", "near"]  # the worst on top, none left out
-    assert list(bars.x) == [MOST_ERROR, MOST_ERROR, pytest.approx(10)]
+    assert list(bars.y) == ["none", "far", "too few", "near"]  # the worst on top, none left out
+    assert list(bars.x) == [MOST_ERROR, MOST_ERROR, pytest.approx(40), pytest.approx(10)]
     cut = {t.marker.symbol: list(t.y) for t in right if t.name == "goes on beyond the axis"}
     assert cut == {"triangle-right": ["none", "far"], "triangle-right-open": ["none", "near"]}
     assert figure.layout.xaxis2.range[0] == 0 and figure.layout.xaxis2.type != "log"
