@@ -69,7 +69,7 @@ def test_somebody_must_allocate() -> None:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("synth") / "exit"
     words = ["synth", "exit", "-o", str(path), "--cpus", "2", "--gib", "1", "--rules", "6.18"]
-    assert main([*words, "--set", "pages=3000"]) == 0
+    assert main([*words, "--number", "pages=3000"]) == 0
     return path
 
 
@@ -101,8 +101,8 @@ def test_it_does_not_write_over_anything(written: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--set", "pages"], "NUMBER=VALUE"),
-        (["--set", "sheep=3"], "takes pages"),
+        (["--number", "pages"], "NUMBER=VALUE"),
+        (["--number", "sheep=3"], "takes pages"),
         (["--gib", "0"], "more than 0"),
     ],
 )

@@ -16,7 +16,7 @@ def with_ranges_freed_whole(demand: Demand) -> Demand:
     """The demand in which an allocation that was split and freed as a range is freed whole.
 
     Such a range shows as frees of single pages: all pages of one allocation, in order, one right
-    after the other on a CPU, but for interrupts, and in no folio batch (T10.19). Its free stands
+    after the other on a CPU, but for interrupts, and in no folio batch (T10.8). Its free stands
     where the last one was.
     """
     events, objects = demand.events, demand.objects

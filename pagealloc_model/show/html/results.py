@@ -74,7 +74,7 @@ def _folded(title: str, *parts: Markup) -> Markup:
     return Markup(html=f"<details><summary>{escape(title)}</summary>{body}</details>")
 
 
-WIDTH, HEIGHT, EDGE = 96, 22, 3
+WIDTH, HEIGHT, EDGE = 64, 22, 3
 """Pixels, and the room at each edge for a mark."""
 MOST_POINTS = 60
 BINS = 40
@@ -250,10 +250,10 @@ def comparison_html(comparison: Comparison) -> str:
             (row.change_high, high),
         ):
             cells.append(_cell(value / abs(row.base) if row.base else value, dim, shown))
-        for value, shown in ((row.error, error), (row.null_error, row.null_words)):
-            cells.append(_cell(NAN if pd.isna(value) else abs(float(value)), dim, shown))
+        size = NAN if pd.isna(row.error) else abs(float(row.error))
+        cells.append(_cell(size, dim, f"{error} ({row.null_words})"))
         rows.append([_cell(mark, kind), *cells])
-    numbers = ("base", "patch", "change", "from", "to", "error", "null error")
+    numbers = ("base", "patch", "change", "from", "to", "error (null)")
     columns = (*word_columns("", "metric", "scope"), PICTURE, *numbers)
     return framed(
         line(comparison.footer().policy_difference, lead=f"{comparison.base.name}:"),
