@@ -137,6 +137,6 @@ def test_a_slider_moves_the_figures_of_two_recordings(
 ) -> None:
     problems = problems_of(page)
     run_with_title(page, lab, "01_highatomic.ipynb", "HighAtomic pageblocks")
-    moves_the_figures(page, "End", 0.0)
+    moves_the_figures(page, "Home", 1.0)
     page.screenshot(path=artefacts / "01_highatomic.png")
     assert problems == []
