@@ -50,7 +50,7 @@ class LiveState:
         if self._memory is None:
             raise UsageError(self._why)
         _keep_memory()
-        _, why, places = _reading(self._memory, self._pageblock_order, ())
+        *_, places = _reading(self._memory, self._pageblock_order, ())
         attempts, give_up = 0, time.monotonic_ns() + _TRY_NS
         while attempts < 1 or time.monotonic_ns() < give_up:
             attempts += 1
