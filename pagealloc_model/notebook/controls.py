@@ -11,9 +11,12 @@ from typing import Any
 import anywidget
 import ipywidgets
 from ipywidgets import Layout
+from ipywidgets.widgets.widget_bool import CheckboxStyle
+from ipywidgets.widgets.widget_string import HTMLStyle
 
 from pagealloc_model.base.errors import PolicyError, UsageError, known_names
 from pagealloc_model.notebook import page_file
+from pagealloc_model.notebook.page_widget import keep_all_messages
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 
@@ -67,9 +70,11 @@ class PolicyControls(ipywidgets.VBox):
         known = policy_settings()
         self._listeners: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
         self._quiet = False
+        keep_all_messages()
         self.values: dict[str, ipywidgets.ValueWidget] = {}
         self.as_recorded: dict[str, ipywidgets.Checkbox] = {}
         rows = []
+        beside, plain = Layout(width="130px"), CheckboxStyle()
         for name in names:
             if name not in known:
                 raise UsageError(
@@ -83,7 +88,8 @@ class PolicyControls(ipywidgets.VBox):
                 description=AS_RECORDED,
                 indent=False,
                 tooltip=f"leave {control.description} as it was on the recorded machine",
-                layout=Layout(width="130px"),
+                layout=beside,
+                style=plain,
             )
             box.add_class("pagealloc-as-recorded")
             self.values[name], self.as_recorded[name] = control, box
@@ -278,6 +284,9 @@ class GroupedControls(PolicyControls):
             style={"description_width": "36px"},
             layout=Layout(width="97%"),
         )
+        beside = Layout(width="104px", flex="0 0 auto")
+        below = Layout(flex="1 0 100%", min_width="0", height="auto")
+        plain = HTMLStyle()
         for name, field in settings.items():
             about = [field.metadata[part] for part in ("kernel_name", "group", "meaning")]
             self._words[name] = " ".join([name, *about]).lower()
@@ -290,11 +299,12 @@ class GroupedControls(PolicyControls):
             else:
                 look["flex_flow"] = "row wrap"
             control.layout, control.style.description_width = Layout(**look), "100%"
-            box.layout = Layout(width="104px", flex="0 0 auto")
+            box.layout = beside
             words, _, meaning = map(html.escape, about)
             kernel_name = ipywidgets.HTML(
                 f'<code title="{meaning}" style="font-size:11px">{words}</code>',
-                layout=Layout(flex="1 0 100%", min_width="0", height="auto"),
+                layout=below,
+                style=plain,
             )
             self.rows[name].layout.align_items = "flex-end"
             self.rows[name].children = (control, box, kernel_name)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import html
 import json
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import anywidget
 import ipywidgets
 import traitlets
+from IPython import get_ipython
 
 from pagealloc_model.notebook import page_file
+
+
+@lru_cache(maxsize=1)
+def keep_all_messages() -> None:
+    """Have the kernel that this runs in, if any, keep messages until Jupyter has taken them.
+
+    ZeroMQ drops what exceeds 1,000 of them (ZMQ_SNDHWM, zmq_setsockopt(3)). The widgets of an
+    explorer send as many at once, and without the last of them a page finds no model to show.
+    """
+    thread = getattr(getattr(get_ipython(), "kernel", None), "iopub_thread", None)
+    if thread is not None:
+        thread.schedule(lambda: thread.socket.set_hwm(0))
 
 
 class PageWidget(anywidget.AnyWidget):
