@@ -142,6 +142,14 @@ def add_record(commands: Commands) -> None:
         "--interval", type=float, metavar="S", default=1.0, help="seconds between snapshots (1)"
     )
     parser.add_argument(
+        "--settle",
+        type=float,
+        metavar="S",
+        default=10.0,
+        help="before the first event, wait until kswapd sleeps, so that settings have had "
+        "their effect, for S seconds at most (10); 0: do not wait",
+    )
+    parser.add_argument(
         "--buffer",
         metavar="SIZE",
         help="ring buffer of each CPU, such as 64M (default: 64M, or less, so that all "
@@ -196,6 +204,7 @@ def run_record(options: argparse.Namespace) -> int:
             live_s=options.live,
             interval_s=options.interval,
             buffer_bytes=buffer_bytes,
+            settle_s=options.settle,
             read_state=LiveState(host) if options.state else None,
         ),
         host,

@@ -24,8 +24,6 @@ DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"
 STATES, STATE_ASKED, STATE_REFUSED = "states", ".asked", ".refused"
 """Folder of a run in which a guest asks for its state to be read, and endings of files in it."""
 _STATE_WAIT_S = 60.0
-_SETTLE_S, _SETTLE_STEP_S = 10.0, 0.2
-"""Longest wait until kswapd sleeps after the settings of a run, and the time between two looks."""
 BOOT = "boot:"
 """Begins the name of a setting that is a boot parameter."""
 RUN = "RUN"
@@ -107,8 +105,7 @@ class Order:
 
     Attributes:
         fixed: settings that all runs share, made before the set-up.
-        settings: those of this run, made after the set-up; kswapd has settled before pages' flags
-            are copied and the first event comes.
+        settings: those of this run, made after the set-up; the recorder waits until kswapd sleeps.
         prepare: shell command of the set-up, "" for none; the ring buffers are there before it.
         environment: variables for both commands; they run in TMPDIR, if it is one of them.
         disk: a scratch disk is there, to be mounted at `DISK`.
@@ -180,35 +177,6 @@ def state_from_outside(folder: Path, file: Path) -> None:
     shutil.move(answer, file)
 
 
-def kswapd_settles(root: Path = Path("/")) -> bool:
-    """Wait until no kswapd works, for at most `_SETTLE_S`; returns whether none does.
-
-    A setting such as vm.min_free_kbytes raises watermarks, and kswapd frees up to them. None works
-    while what all have scanned stays the same and each sleeps, twice in a row.
-    """
-    ends, quiet, before = time.monotonic() + _SETTLE_S, 0, None
-    while quiet < 2:
-        if time.monotonic() >= ends:
-            return False
-        seen = _work_of_kswapd(root)
-        quiet, before = quiet + 1 if seen is not None and seen == before else 0, seen
-        time.sleep(_SETTLE_STEP_S)
-    return True
-
-
-def _work_of_kswapd(root: Path) -> str | None:
-    """What kswapd has scanned since boot; None while one of them is not asleep."""
-    for stat in (root / "proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-        except OSError:
-            continue  # it has ended
-        if name.startswith("kswapd") and rest.split()[0] not in "SI":
-            return None
-    lines = (root / "proc/vmstat").read_text().splitlines()
-    return next((line for line in lines if line.startswith("pgscan_kswapd ")), "")
-
-
 def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
     """Make the settings of all runs, prepare, make those of this run and record."""
     from pagealloc_model.recording.record.host import Host
@@ -217,11 +185,6 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
 
     def say(line: str) -> None:
         print(line, flush=True)
-
-    def set_and_settle() -> None:
-        apply(order.settings, root)
-        if order.settings and not kswapd_settles(root):
-            say(f"kswapd still worked {_SETTLE_S:g} s after the settings")
 
     os.environ.update(order.environment)
     os.environ[RUN] = str(folder)
@@ -234,13 +197,15 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
             buffer_bytes=order.buffer_bytes,
             locks=order.locks,
             set_up=("sh", "-ec", order.prepare) if order.prepare else (),
-            before_copies=set_and_settle,
+            before_copies=partial(apply, order.settings, root),
             read_state=partial(state_from_outside, folder) if (folder / STATES).is_dir() else None,
         ),
         Host(),
         say,
         say,
     )
+    if recorded.kswapd_slept is False:
+        say("kswapd still worked when the recording began")
     if recorded.command_code:
         raise UsageError(f"the workload ended with exit code {recorded.command_code}")
 

@@ -38,6 +38,11 @@ from pagealloc_model.predicted.reclaim_mode import (
 from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
 from pagealloc_model.predicted.runner import Cancelled as Cancelled
 from pagealloc_model.predicted.runner import Course
+from pagealloc_model.predicted.start.settled import (
+    let_kswapd_settle,
+    moves_marks,
+    slept_at_start,
+)
 from pagealloc_model.predicted.tables import Prediction
 from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
 from pagealloc_model.recording.recorded_machine import effective_policy
@@ -68,6 +73,7 @@ class Replay(Prediction):
         demand: the objects and events replayed.
         edges: int64, edges of the regular grid's bins.
         lost_pages: pages that are in no account at the end (see `PageBalance`).
+        settled_pages: pages that kswapd freed before the first event (see `start.settled`).
         start_state: lines on the start image.
         kernel: the kernel build that took the model's place, "" if none did.
         hooks: decisions that functions of the caller made.
@@ -86,6 +92,7 @@ class Replay(Prediction):
     demand: Demand
     edges: np.ndarray
     lost_pages: int
+    settled_pages: int
     start_state: tuple[str, ...]
     kernel: str = ""
     hooks: tuple[str, ...] = ()
@@ -127,10 +134,15 @@ class Replay(Prediction):
     def divergence(self) -> dict[str, int]:
         """Counts of what recording and model disagreed on, and of what demand had to make up.
 
-        Pages that are missing at the end, and those lost, are counts where there are any.
+        Pages that are missing at the end, those lost, and those that became free before the first
+        event, are counts where there are any.
         """
         demand, words = self.demand, self.final.st
-        pages = {"missing_pages": int(words[at.MISSING_PAGES]), "lost_pages": self.lost_pages}
+        pages = {
+            "missing_pages": int(words[at.MISSING_PAGES]),
+            "lost_pages": self.lost_pages,
+            "settled_pages": self.settled_pages,
+        }
         return {
             **{name: int(words[word]) for name, word in _STATE_COUNTS.items()},
             "live_at_start": len(demand.at_start),
@@ -411,6 +423,13 @@ class _Question:
             prepared = prepared.with_folio_orders(trace, policy, self.elastic)
         return prepared, policy, rules
 
+    @property
+    def settles_first(self) -> bool:
+        """Whether kswapd works before the first event: for marks that are not the recorded ones."""
+        if not self.is_elastic or not moves_marks(self.asked):
+            return False
+        return slept_at_start(self.recording)
+
     def carrier(self, state: State, demand: Demand) -> Carrier:
         """Who carries a state on."""
         leads = demand.leads if self.is_elastic else None
@@ -455,6 +474,11 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     places, edges = demand.starting_places(), bin_edges(*question.span_ns)
     course = question.course(edges, policy, state, demand, places)
     carrier = question.carrier(state, demand)
+    settled = 0
+    if question.settles_first:
+        settled = let_kswapd_settle(
+            carrier, places, recording.trace.demand_span_ns[0], course.kswapd
+        )
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=question.progress
     ) as report:
@@ -478,6 +502,7 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         final=runner.state,
         edges=edges,
         lost_pages=lost,
+        settled_pages=settled,
         start_state=prepared.image.origin,
         kernel="" if engine is None else engine.name,
         hooks=() if hooks is None else hooks.names,

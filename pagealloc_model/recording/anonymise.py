@@ -502,7 +502,7 @@ _THP_VALUES = (
 )
 _META: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("bundle_version", "nr_cpus", "cpu_nodes", "node_distances", "rc"), _number),
-    **dict.fromkeys(("start_ns", "end_ns", "interval_s", "hypervisor"), _number),
+    **dict.fromkeys(("start_ns", "end_ns", "interval_s", "hypervisor", "kswapd_slept"), _number),
     **dict.fromkeys(("kpageflags_at_ns", "kpageflags_without", "page_owner_at_ns"), _number),
     "uname": _uname,
     "clock": _texts(r"CLOCK_(MONOTONIC_RAW|MONOTONIC|REALTIME|BOOTTIME|TAI)$"),

@@ -133,8 +133,10 @@ def trim_recording(
             if recording.frames.holes:
                 meta[recordings.WITHOUT_HOLES] = recording.frames.holes
         meta.setdefault("bundle_version", 1)
-        if isinstance(meta.get("start_ns"), int) and not window.from_start:
-            meta["start_ns"] = max(meta["start_ns"], window.begin_ns)
+        if not window.from_start:
+            meta.pop("kswapd_slept", None)
+            if isinstance(meta.get("start_ns"), int):
+                meta["start_ns"] = max(meta["start_ns"], window.begin_ns)
         if isinstance(meta.get("end_ns"), int) and not window.to_end:
             meta["end_ns"] = min(meta["end_ns"], window.end_ns)
         earlier = meta.get("provenance")

@@ -24,7 +24,6 @@ from pagealloc_model.guests.inside import (
     apply,
     by_file,
     carry_out,
-    kswapd_settles,
     main,
     setting_file,
     state_from_outside,
@@ -53,10 +52,10 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             done.append("set-up")
         options.before_copies()
         done.append(options.command[-1])
-        return SimpleNamespace(command_code=int(options.command[-1] == "fail"))
+        code = int(options.command[-1] == "fail")
+        return SimpleNamespace(command_code=code, kswapd_slept="late" not in options.command[-1])
 
     monkeypatch.setattr(inside, "SCRATCH", tmp_path)
-    monkeypatch.setattr(inside, "kswapd_settles", lambda root: True)
     monkeypatch.setattr(inside, "apply", lambda values, root: done.extend(values))
     monkeypatch.setattr(session, "record", record)
     for name in ("NAME", inside.RUN):
@@ -89,6 +88,15 @@ def test_a_command_finds_the_folder_of_its_run(steps: list[str], tmp_path: Path)
 def test_a_workload_that_fails_ends_the_run(steps: list[str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the workload ended with exit code 1"):
         carry_out(Order(workload="fail"), tmp_path)
+
+
+def test_a_run_says_that_kswapd_still_worked(
+    steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(Order(workload="work"), tmp_path)
+    assert capsys.readouterr().out == ""
+    carry_out(Order(workload="late"), tmp_path)
+    assert capsys.readouterr().out == "kswapd still worked when the recording began\n"
 
 
 def test_the_answer_says_what_failed(steps: list[str], tmp_path: Path) -> None:
@@ -130,39 +138,6 @@ def test_a_state_that_nobody_reads_is_waited_for_only_so_long(
     monkeypatch.setattr(inside, "_STATE_WAIT_S", 0.2)
     with pytest.raises(UsageError, match=r"nobody read this guest's state within 0\.2 s"):
         state_from_outside(tmp_path, tmp_path / "begin.state")
-
-
-def machine_with_kswapd(root: Path, *looks: tuple[str, int]) -> None:
-    """A root where kswapd is in these states and has scanned so much, look by look."""
-    process = root / "proc/37"
-    process.mkdir(parents=True)
-    left = list(looks)
-
-    def step(_: float = 0.0) -> None:
-        state, scanned = left.pop(0) if len(left) > 1 else left[0]
-        (process / "stat").write_text(f"37 (kswapd0) {state} 2 0")
-        (root / "proc/vmstat").write_text(f"nr_free_pages 9\npgscan_kswapd {scanned}\n")
-
-    step()
-    inside.time = SimpleNamespace(monotonic=iter(range(99)).__next__, sleep=step)
-
-
-def test_a_recording_waits_until_kswapd_sleeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not settled while it runs, nor while it scans between two sleeps."""
-    monkeypatch.setattr(inside, "time", time)  # put back at the end
-    monkeypatch.setattr(inside, "_SETTLE_S", 50)
-    machine_with_kswapd(tmp_path, ("R", 1), ("S", 2), ("S", 5), ("S", 5), ("S", 5), ("S", 5))
-    assert kswapd_settles(tmp_path)
-    assert inside.time.monotonic() == 6  # the end was set, and five looks: R, 2, 5, 5, 5
-
-
-def test_it_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inside, "time", time)
-    monkeypatch.setattr(inside, "_SETTLE_S", 5)
-    machine_with_kswapd(tmp_path, ("R", 1))
-    assert not kswapd_settles(tmp_path)
 
 
 DEFRAG = "/sys/kernel/mm/transparent_hugepage/defrag"

@@ -24,6 +24,7 @@ from pagealloc_model.base.files import new_file
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
+from pagealloc_model.recording.record.kswapd_sleep import LONGEST_S
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.perf_file import open_perf_file
 
@@ -199,8 +200,9 @@ class RecordOptions:
         interval_s: seconds between snapshots.
         buffer_bytes: ring buffer of one CPU, a power of two; None: by the machine's memory.
         set_up: command to run once the ring buffers exist; () for none, as for `command`.
-        before_copies: called after the set-up, before pages' flags are copied: what is set and
-            settles there is in the copies.
+        before_copies: called after the set-up, before kswapd is waited for and pages' flags are
+            copied: what is set there is in the copies.
+        settle_s: longest wait until kswapd sleeps, s; 0: none.
         read_state: reads the machine's state into a file, right after the first event may come
             and before the last may; None: no state is read. It raises `PageallocError`.
     """
@@ -219,6 +221,7 @@ class RecordOptions:
     buffer_bytes: int | None = None
     set_up: tuple[str, ...] = ()
     before_copies: Callable[[], None] = lambda: None
+    settle_s: float = LONGEST_S
     read_state: Callable[[Path], None] | None = None
 
     def __post_init__(self) -> None:
@@ -226,6 +229,8 @@ class RecordOptions:
             raise UsageError("a recording ends after --seconds or with a command; give one")
         if self.profile and not self.command and self.seconds is None:
             raise UsageError("--profile needs a command, which is run once more, or --seconds")
+        if not 0 <= self.settle_s < float("inf"):
+            raise UsageError(f"--settle {self.settle_s:g}: give seconds, or 0 for no wait")
         for name, value, least in (
             ("--seconds", self.seconds, 0.0),
             ("--live", self.live_s, 0.0),

@@ -29,6 +29,7 @@ from pagealloc_model.recording.record import perf
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
+from pagealloc_model.recording.record.kswapd_sleep import kswapd_sleeps
 from pagealloc_model.recording.record.ownership import (
     calling_user,
     give_to,
@@ -184,6 +185,8 @@ class Recorded:
     `ended_by` is such as "command" or "SIGINT", `command_code` negative for a signal and None
     without a command; the buffer is that of one CPU, and an unset probe is (event, why).
     `unread_state` is why the machine's state was not read, "" where it was or was not wanted.
+    `kswapd_slept` says whether it did before the first event, within the `settle_s` seconds that
+    were waited for it at most; None where it could not be seen.
     """
 
     path: Path
@@ -195,6 +198,8 @@ class Recorded:
     missing_events: tuple[str, ...]
     unset_probes: tuple[tuple[str, str], ...]
     unread_state: str = ""
+    kswapd_slept: bool | None = None
+    settle_s: float = 0.0
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:
@@ -242,6 +247,8 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         )
     if recorded.ended_by.startswith("SIG"):
         yield f"ended      by {recorded.ended_by}"
+    if recorded.kswapd_slept is False:
+        yield f"began      while kswapd worked: it did not sleep for {recorded.settle_s:g} s"
     missing = [name for name in recorded.missing_events if name not in tp.RECENT]
     if missing:
         yield f"left out   {', '.join(missing)}: not in this kernel"
@@ -411,7 +418,8 @@ class _Session:
             if preparing.returncode:
                 raise UsageError(f"the set-up ended with exit code {preparing.returncode}")
         options.before_copies()
-        self._meta = machine_meta(host)
+        slept = self._let_kswapd_settle()
+        self._meta = machine_meta(host) | ({} if slept is None else {"kswapd_slept": slept})
         self._snapshot()
         self._meta |= copy_pages(self._recording, host, signals.check)
         if (options.locks or options.call_chains) and not options.anonymise:
@@ -421,6 +429,19 @@ class _Session:
         # If we are killed, perf ends by itself, and this is what the recording is read with.
         perf_words = ["perf", *self._perf.arguments[1:]]
         write_meta(self._recording, {**self._meta, "perf": perf_words, "ended_by": "cut off"})
+
+    def _let_kswapd_settle(self) -> bool | None:
+        """Wait until kswapd sleeps, for a time; returns whether it does, None: not known."""
+        longest_s = self._options.settle_s
+        if not longest_s:
+            return None
+        self._note(f"waiting until kswapd sleeps, for {longest_s:g} s at most")
+
+        def wait(seconds: float) -> None:
+            self._signals.check()
+            self._signals.wait(seconds)
+
+        return kswapd_sleeps(self._host, longest_s, wait)
 
     def _snapshot(self) -> None:
         take_snapshot(self._recording, self._host)
@@ -540,6 +561,8 @@ class _Session:
             missing_events=self._missing,
             unset_probes=tuple(self._probes.unset),
             unread_state=self._unread_state,
+            kswapd_slept=self._meta.get("kswapd_slept"),
+            settle_s=options.settle_s,
         )
 
     def _keep(self, end: str) -> None:

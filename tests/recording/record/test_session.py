@@ -140,6 +140,37 @@ def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
     assert recording.snapshots[1].time_ns < recording.meta["start_ns"]
 
 
+@pytest.mark.parametrize(("state", "slept"), [("S", True), ("R", False)])
+def test_a_recording_begins_when_kswapd_sleeps_or_says_so(
+    machine: Host, fake_perf: Setting, tmp_path: Path, state: str, slept: bool
+) -> None:
+    kswapd = machine.proc / "37/stat"
+    kswapd.parent.mkdir()
+
+    def last() -> None:
+        kswapd.write_text(f"37 (kswapd0) {state} 2 0")
+
+    kswapd.write_text("37 (kswapd0) S 2 0")
+    target = tmp_path / "mine"
+    longest_s = 5.0 if slept else 0.3
+    options = {"command": ("true",), "before_copies": last, "settle_s": longest_s}
+    made = recorded(machine, target, **options)
+    assert open_recording(target).meta["kswapd_slept"] is slept
+    begun = [line for line in summary_lines(made, None) if line.startswith("began")]
+    late = ["began      while kswapd worked: it did not sleep for 0.3 s"]
+    assert begun == ([] if slept else late)
+
+
+def test_it_is_not_waited_for_where_that_is_not_wanted(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    kswapd = machine.proc / "37/stat"
+    kswapd.parent.mkdir()
+    kswapd.write_text("37 (kswapd0) R 2 0")
+    recorded(machine, tmp_path / "mine", command=("true",), settle_s=0.0)
+    assert "kswapd_slept" not in open_recording(tmp_path / "mine").meta
+
+
 def test_the_machines_state_is_read_after_the_first_event_may_come_and_before_the_last(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
