@@ -34,6 +34,7 @@ _MOST_ABOUT = 1 << 20
 _UNPACKED, _TIMES_UNPACKED = 1 << 26, 256
 """What all arrays may take: 64 MiB, or 256 times the file's size; a guest's take 60 times it."""
 _COMPRESSION_LEVEL = 4
+_MOST_LOSSES, _LONGEST_LOSS = 64, 120
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _TODO = "read the state again, or delete the file to go on without it"
 
@@ -60,7 +61,9 @@ class MachineState:
         about: how it was read: "source" (live, guest, dump), "release", names of "zones" (by zone
             type), "nodes" (their numbers), "flags" (bits of page_flags by name), "lru_lists",
             "zone_stat", "node_stat" (names of the kernel's counters), "events"; "read_ns", time
-            that the reading took.
+            that the reading took; "carried", if the machine went on meanwhile: the instant that
+            pages were carried to, "events" that carried them, "own_pages" that the reader asked
+            for meanwhile, "losses" (words and counts).
         page_flags: `flags` of each `struct page`, as the kernel has them.
         page_refcount: its reference count.
         page_order: order of the folio, or of the compound page, that begins there; else 0.
@@ -173,22 +176,52 @@ class MachineState:
         wanted = self.list_kind[of_entry] == kind
         return self.listed_pfn[wanted], of_entry[wanted]
 
+    def pages_on_lists(self) -> tuple[np.ndarray, np.ndarray]:
+        """Pages on free lists by zone, and on per-CPU lists by zone and CPU."""
+        pages = self.list_length << np.maximum(self.list_order, 0).astype(np.int64)
+        free, own = self.lists(ON_FREE_LIST), self.lists(ON_PCP_LIST)
+        on_lists = np.zeros(len(self.zone_start), np.int64)
+        np.add.at(on_lists, self.list_zone[free], pages[free])
+        held = np.zeros(self.pageset_count.shape, np.int64)
+        np.add.at(held, (self.list_zone[own], self.list_cpu[own]), pages[own])
+        return on_lists, held
+
+    def free_counted(self) -> np.ndarray:
+        """Free pages by zone as the kernel counts them."""
+        counter = list(self.about["zone_stat"]).index("NR_FREE_PAGES")
+        return self.zone_stat[:, counter] + self.zone_stat_diff[:, :, counter].sum(axis=1)
+
+    @property
+    def uncertain(self) -> Mapping[str, int]:
+        """What is not certain in it, in words, with how many; empty if it is exact."""
+        return dict(self.about.get("carried", {}).get("losses", {}))
+
+    @property
+    def is_exact(self) -> bool:
+        """False if it was read while its machine went on, and carried to its instant by events."""
+        return "carried" not in self.about
+
+    def carried_words(self) -> str:
+        """How it was read, what of it is not certain, and how much; "exact" if nothing."""
+        if self.is_exact:
+            return "exact"
+        carried = self.about["carried"]
+        what = ", ".join(f"{count:,} {words}" for words, count in self.uncertain.items())
+        return (
+            f"the machine went on while it was read ({self.about['read_ns'] / 1e9:.2f} s, "
+            f"{carried['events']:,} events, {carried['own_pages']:,} pages for the reader); "
+            f"not certain: {what or 'nothing'}"
+        )
+
     def contradiction(self) -> str:
         """What its lists and its counters say differently, "" if nothing.
 
         They differ while a list is being changed, and where a kernel went on while it was read.
         """
-        pages = self.list_length << np.maximum(self.list_order, 0).astype(np.int64)
-        on_lists = np.zeros(len(self.zone_start), np.int64)
-        free = self.lists(ON_FREE_LIST)
-        np.add.at(on_lists, self.list_zone[free], pages[free])
-        counter = list(self.about["zone_stat"]).index("NR_FREE_PAGES")
-        counted = self.zone_stat[:, counter] + self.zone_stat_diff[:, :, counter].sum(axis=1)
+        on_lists, held = self.pages_on_lists()
+        counted = self.free_counted()
         if bool((on_lists != counted).any()):
             return f"{on_lists.sum()} pages are on free lists, {counted.sum()} are counted"
-        held = np.zeros(self.pageset_count.shape, np.int64)
-        own = self.lists(ON_PCP_LIST)
-        np.add.at(held, (self.list_zone[own], self.list_cpu[own]), pages[own])
         counts = np.maximum(self.pageset_count, 0)
         if bool((held != counts).any()):
             return f"{held.sum()} pages are on per-CPU lists, {counts.sum()} are counted"
@@ -343,6 +376,17 @@ def _about(path: str | Path, packed: zipfile.ZipFile) -> Mapping[str, Any]:
     bits = about.get("flags")
     if not isinstance(bits, dict) or not all(type(bit) is int for bit in bits.values()):
         raise _wrong(path, f"flags of {_ABOUT} are no numbers of bits")
+    if "carried" in about:
+        carried = about["carried"]
+        losses = carried.get("losses") if isinstance(carried, dict) else None
+        if not isinstance(losses, dict) or len(losses) > _MOST_LOSSES:
+            raise _wrong(path, f"carried of {_ABOUT} does not say what was lost")
+        if not all(words.isprintable() and len(words) <= _LONGEST_LOSS for words in losses):
+            raise _wrong(path, f"carried of {_ABOUT} has words that are none")
+        numbers = [about.get("read_ns"), carried.get("events"), carried.get("own_pages")]
+        numbers += losses.values()
+        if not all(type(count) is int and 0 <= count < 1 << 63 for count in numbers):
+            raise _wrong(path, f"carried of {_ABOUT} has what is no count")
     return about
 
 

@@ -87,6 +87,22 @@ def dated_state(path: Path, trace: Trace) -> DatedState:
     return DatedState(state=state, time_ns=time_ns, slack_ns=latest - time_ns, path=path)
 
 
+def counts_before(trace: Trace, state: MachineState, time_ns: int) -> np.ndarray:
+    """Events before an instant by the state's tracepoints and CPUs, as `dated_state` counts them.
+
+    -1 remains where perf did not count any.
+    """
+    counts = state.event_count.copy()
+    for place, name in enumerate(state.about["events"]):
+        if (events := _events_of(trace, name)) is None:
+            continue
+        times, cpus = events
+        for cpu in np.flatnonzero(counts[place] >= 0).tolist():
+            own = np.unique(times[cpus == cpu])
+            counts[place, cpu] = int(own.searchsorted(time_ns))
+    return counts
+
+
 def _events_of(trace: Trace, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Times and CPUs of the events of a tracepoint, None where they were not recorded."""
     event = EVENT_NAMES.get(f"kmem:{name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -13,10 +12,9 @@ from pagealloc_model.base.arrays import in_memory
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations, new_events, rows_where
 from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.trace.bulk import BULK_EVENT, BULK_RETURN, bulk_pages
 from pagealloc_model.recording.trace.columns import Event, Trace
 
-BULK_EVENT, BULK_RETURN = "pa:alloc_bulk", "pa:alloc_bulk_ret"
-_PAGE_STRUCT_BYTES = 64
 _GFP_MOVABLE, _GFP_RECLAIMABLE = 0x8, 0x10
 
 
@@ -41,7 +39,7 @@ def bulk_calls(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
         elif (call := open_calls.pop(pids[place], None)) is not None:
             rows.append((int(times[call]), call, place - count))
     rows.sort()
-    pages = [(call, *page) for _, call, end in rows for page in _pages(returns, end)]
+    pages = [(call, page) for _, call, end in rows for page in bulk_pages(returns, end)]
     numbers, pfns = np.array(pages, np.int64).reshape(-1, 2).T
     gfp = np.asarray(calls["gfp"])[numbers].astype(np.int64)
     kinds = np.where(gfp & _GFP_MOVABLE, at.MOVABLE, at.UNMOVABLE)
@@ -55,15 +53,6 @@ def bulk_calls(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
         zone=highest[gfp & 15],
     )
     return events, trace.frames.indices(pfns)
-
-
-def _pages(returns: Mapping[str, np.ndarray], end: int) -> Iterator[tuple[int]]:
-    """Page frames of the pages that a call returned with."""
-    got, base = int(returns["got"][end]), int(returns["base"][end]) if "base" in returns else 0
-    for place in range(got):
-        name = f"page{place}"
-        known = name in returns
-        yield ((int(returns[name][end]) - base) // _PAGE_STRUCT_BYTES if known else -1,)
 
 
 def frees_after_calls(trace: Trace, calls: np.ndarray, pfns: np.ndarray) -> np.ndarray:

@@ -77,6 +77,7 @@ def read_image(machine: Machine, demand: Demand, dated: DatedState) -> StartImag
             f"state file {dated.path.name}: {count_of(len(buddies), 'free buddy', 'free buddies')} "
             f"and {count_of(len(on_lists), 'page')} of per-CPU lists are in the kernel's own "
             "order, and limits and counters of lists and zones are its own",
+            *(() if state.is_exact else (f"{dated.path.name}: {state.carried_words()}",)),
         ),
         read=ReadLists(
             buddies=buddies,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import time
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.proc.counts import parse_pagetypeinfo
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.kernel_memory import KernelMemory, Place
 from pagealloc_model.recording.state_file import MachineState, write_state
 
-_TRY_NS = 5_000_000_000
+if TYPE_CHECKING:
+    from pagealloc_model.recording.record.carried_state import MovingReading
+
+_TRY_NS = 2_000_000_000
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP = 1 << 30
 
@@ -24,9 +25,11 @@ class LiveState:
     """Reads this machine's state into files.
 
     A state is exact if nothing was allocated or freed while it was read. That is so if perf counted
-    no event meanwhile, and lists and counters agree; else it is read again, for five seconds. A
+    no event meanwhile, and lists and counters agree; else it is read again, for two seconds. A
     first reading tells which places to read, so that those that follow take no longer than copying
-    these; it does not count. Memory of its own the reader takes then, and keeps.
+    these; it does not count. Memory of its own the reader takes then, and keeps. Of a machine that
+    never holds still the pages are read once more, piece after piece, and the events meanwhile
+    tell what became of each (`carried_state`).
     """
 
     def __init__(self, host: Host) -> None:
@@ -41,47 +44,45 @@ class LiveState:
         except PageallocError as error:
             self._why = str(error)
 
-    def __call__(self, file: Path) -> None:
-        """Read the state into a file.
+    def __call__(self, file: Path) -> MovingReading | None:
+        """Read the state into a file, or what the events are to make one of.
 
         Raises:
-            UsageError: the memory cannot be read, or the machine did not hold still.
+            UsageError: the memory cannot be read.
         """
         if self._memory is None:
             raise UsageError(self._why)
         _keep_memory()
-        *_, places = _reading(self._memory, self._pageblock_order, ())
+        _, places = _reading(self._memory, self._pageblock_order, ())
         attempts, give_up = 0, time.monotonic_ns() + _TRY_NS
         while attempts < 1 or time.monotonic_ns() < give_up:
             attempts += 1
-            state, why, places = _reading(self._memory, self._pageblock_order, places)
+            state, places = _reading(self._memory, self._pageblock_order, places)
             if state is not None:
                 write_state(file, state)
-                return
-        times = count_of(attempts, "reading")
-        raise UsageError(f"the machine did not hold still in {times}: {why}")
+                return None
+        from pagealloc_model.recording.record.moving_state import read_while_it_goes_on
+
+        return read_while_it_goes_on(self._memory, self._pageblock_order)
 
 
 def _reading(
     memory: KernelMemory, pageblock_order: int, places: tuple[Place, ...]
-) -> tuple[MachineState | None, str, tuple[Place, ...]]:
-    """A state, or why it is none, and the places that it is read from."""
+) -> tuple[MachineState | None, tuple[Place, ...]]:
+    """A state, None where the machine went on, and the places that it is read from."""
     # its compiled parts are not loaded where no state can be read
     from pagealloc_model.recording.record.machine_state import event_counts, read_machine_state
 
     kept = memory.kept_from(places)
-    passed = int(np.abs(event_counts(memory) - event_counts(kept)).sum())
-    if passed and places:
-        return None, f"{passed} events came while it was read", places
+    if places and bool((event_counts(memory) != event_counts(kept)).any()):
+        return None, places
     try:
         state = read_machine_state(kept, pageblock_order)
-        why = state.contradiction()
-    except UsageError as error:
-        state, why = None, str(error)
+        is_sound = not state.contradiction()
+    except UsageError:  # a list without an end
+        is_sound = False
     read = tuple(kept.kept or ())
-    if why or len(read) > len(places):
-        return None, why or "the places to read had to be found", read
-    return state, "", read
+    return (state if is_sound and len(read) == len(places) else None), read
 
 
 def _keep_memory() -> None:

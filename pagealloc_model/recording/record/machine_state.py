@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,24 +24,49 @@ _HAS_MEM_MAP = 2
 _SUBSECTION_PAGES = 512
 _LRU_LISTS = ("inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable")
 _UNEVICTABLE = 4
-_HUGE_ORDER = 9
-_COSTLY_LISTS = 12
+HUGE_ORDER = 9
+PCP_ORDERS = 4
+_COSTLY_LISTS = 3 * PCP_ORDERS
 """Per-CPU lists of orders 0 to 3 by three types; those beyond are of huge pages (S4.1)."""
 _TYPE_BITS, _FEWEST_BLOCK_BITS = 3, 4
+_OLD_BUDDY_BIT = 0x80
 
 
-class _Pages(NamedTuple):
-    """What is taken from each `struct page` in one pass."""
+class Pages(NamedTuple):
+    """What is taken from each `struct page` in one pass.
+
+    Attributes:
+        base: address of page frame 0's.
+        size: bytes of one.
+        link_offset: bytes from its begin to its links.
+        flags: its `flags`, uint64.
+        next: address that its links hold as the next one, uint64.
+        prev: the same as the one before.
+        refcount: its reference count, int32; -1 where there is no `struct page`.
+        free_order: int8, order of the free buddy that begins there, -1 for none.
+        pieces: int64, shape (pieces, 4): first page frame and page frames of each piece in the
+            order of reading, CLOCK_MONOTONIC in ns before and after it was read.
+    """
 
     base: int
     size: int
     link_offset: int
     flags: np.ndarray
     next: np.ndarray
+    prev: np.ndarray
     refcount: np.ndarray
+    free_order: np.ndarray
+    pieces: np.ndarray
 
-    def node(self, pfn: int) -> int:
-        return self.base + pfn * self.size + self.link_offset
+
+class ListTaker(Protocol):
+    """What is done with the head of each list that is found."""
+
+    def add(self, head: int, first: int, what: str, row: tuple[int, int, int, int, int]) -> None:
+        """Take a list: address of its head, what that holds, words for it, its columns."""
+
+    def arrays(self) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        """Pages of all lists, and the columns of lists by their names in `MachineState`."""
 
 
 @entry
@@ -72,7 +97,12 @@ def follow(links: np.ndarray, first: int, head: int, base: int, size: int, pfns:
     return count
 
 
-def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> MachineState:
+def read_machine_state(
+    memory: KernelMemory,
+    pageblock_order: int = 9,
+    pages: Pages | None = None,
+    lists: ListTaker | None = None,
+) -> MachineState:
     """Read every page, list, pageset, zone and node of a kernel.
 
     A kernel that does not hold still gives lists that contradict each other; a list that cannot be
@@ -81,6 +111,8 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
     Args:
         memory: the kernel's.
         pageblock_order: order of a pageblock, which its memory does not tell.
+        pages: those that were read before; None: they are read now.
+        lists: takes the lists; None: they are followed.
 
     Raises:
         UsageError: the kernel lacks what is read, or a list does not end.
@@ -90,10 +122,12 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
     counts = event_counts(memory)
     nodes = _nodes(memory)
     zones = [zone for _, node in nodes for zone in _zones(memory, node)]
-    sections = _sections(memory, max(_end(zone) for zone in zones))
     end = max(_end(zone) for zone in zones)
-    pages = _read_pages(memory, sections, end)
-    lists = _Lists(pages)
+    sections = _sections(memory, end)
+    if pages is None:
+        pages = _read_pages(memory, [number for number, _ in sections], end, 1 << _SECTION_ORDER)
+    if lists is None:
+        lists = _Lists(pages)
     cpus = len(memory.per_cpu(0))
     for number, zone in enumerate(zones):
         _free_lists(memory, zone, number, lists)
@@ -107,7 +141,7 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
     for number, row in enumerate(pagesets):
         for cpu, pageset in enumerate(row):
             _pcp_lists(memory, pageset, number, cpu, lists)
-    bits = types.enumerators("pageflags")
+    bits = {name.removeprefix("PG_"): bit for name, bit in types.enumerators("pageflags").items()}
     nodes_of_pages = np.zeros(end, np.int16)
     for number, zone in enumerate(zones):
         span = slice(zone.number("zone_start_pfn"), _end(zone))
@@ -130,7 +164,7 @@ def read_machine_state(memory: KernelMemory, pageblock_order: int = 9) -> Machin
         "pageblock_order": pageblock_order,
         "zones": [memory.text(zone.pointer("name")) for zone in zones[: len(zones) // len(nodes)]],
         "nodes": [number for number, _ in nodes],
-        "flags": {name.removeprefix("PG_"): bit for name, bit in bits.items()},
+        "flags": bits,
         "lru_lists": list(_LRU_LISTS),
         "zone_stat": zone_items,
         "node_stat": node_items,
@@ -270,38 +304,84 @@ def _sections(memory: KernelMemory, end: int) -> list[tuple[int, int]]:
     return found
 
 
-def _read_pages(memory: KernelMemory, sections: list[tuple[int, int]], end: int) -> _Pages:
-    """One pass over all `struct page`s."""
+def read_pages_in_pieces(memory: KernelMemory, piece: int) -> Pages:
+    """Read every `struct page` in one linear pass, so many at once, with the time of each piece.
+
+    Raises:
+        UsageError: the kernel lacks what is read.
+    """
+    zones = [zone for _, node in _nodes(memory) for zone in _zones(memory, node)]
+    end = max(_end(zone) for zone in zones)
+    return _read_pages(memory, [number for number, _ in _sections(memory, end)], end, piece)
+
+
+def _read_pages(memory: KernelMemory, sections: list[int], end: int, piece: int) -> Pages:
+    """One pass over all `struct page`s of some sections, `piece` at once."""
     types, size = memory.types, memory.types.size("page")
-    offsets = [types.member("page", name).offset for name in ("flags", "lru.next", "_refcount")]
     base = memory.variable("vmemmap_base") if memory.has("vmemmap_base") else 0xFFFFEA0000000000
-    flags, links = np.zeros(end, np.uint64), np.zeros(end, np.uint64)
-    refcount = np.full(end, -1, np.int32)
+    # memory that is written first while pages are read would be allocated meanwhile
+    flags, following, before = (np.full(end, 0, np.uint64) for _ in range(3))
+    refcount, kinds = np.full(end, -1, np.int32), np.full(end, 0, np.uint32)
+    free_order = np.full(end, -1, np.int8)
+    columns = [
+        (column, types.member("page", name).offset)
+        for column, name in (
+            (flags, "flags"),
+            (following, "lru.next"),
+            (before, "lru.prev"),
+            (refcount, "_refcount"),
+            (kinds, "page_type"),
+        )
+    ]
+    order_offset = types.member("page", "private").offset
+    is_buddy = _buddy_mark(memory)
+    pieces = []
 
     def take(first: int, count: int) -> bool:
+        begun = time.monotonic_ns()
         content = memory.read_or_none(base + first * size, count * size)
         if content is None:
             return False
+        pieces.append((first, count, begun, time.monotonic_ns()))
         rows = np.frombuffer(content, np.uint8).reshape(count, size)
-        columns = ((flags, offsets[0]), (links, offsets[1]), (refcount, offsets[2]))
         for column, offset in columns:
             width = column.dtype.itemsize
             part = np.ascontiguousarray(rows[:, offset : offset + width])
             column[first : first + count] = part.view(column.dtype)[:, 0]
+        marked = np.flatnonzero(is_buddy(kinds[first : first + count]))
+        free_order[first + marked] = np.minimum(rows[marked, order_offset], 127)
         return True
 
-    for number, _ in sections:
-        first = number << _SECTION_ORDER
-        count = min(1 << _SECTION_ORDER, end - first)
-        if not take(first, count):
-            for start in range(first, first + count, _SUBSECTION_PAGES):
-                take(start, min(_SUBSECTION_PAGES, end - start))
-    return _Pages(base, size, offsets[1], flags, links, refcount)
+    for number in sections:
+        for first in range(number << _SECTION_ORDER, (number + 1) << _SECTION_ORDER, piece):
+            count = min(piece, end - first)
+            if count > 0 and not take(first, count):
+                for start in range(first, first + count, _SUBSECTION_PAGES):
+                    take(start, min(_SUBSECTION_PAGES, end - start))
+    link = types.member("page", "lru.next").offset
+    table = np.array(pieces, np.int64).reshape(-1, 4)
+    return Pages(base, size, link, flags, following, before, refcount, free_order, table)
 
 
-def _orders(pages: _Pages, bits: dict[str, int]) -> np.ndarray:
+def _buddy_mark(memory: KernelMemory) -> Callable[[np.ndarray], np.ndarray]:
+    """Tell the first pages of free buddies by their `page_type` (include/linux/page-flags.h).
+
+    Since 6.12 the type is its highest byte; before, the bit of a type is off and the highest four
+    bits are on.
+    """
+    try:
+        names = memory.types.enumerators("pagetype")
+    except UsageError:
+        names = {}
+    if (kind := names.get("PGTY_buddy")) is not None:
+        return lambda words: words >> np.uint32(24) == kind
+    bit = names.get("PG_buddy", _OLD_BUDDY_BIT)
+    return lambda words: words & np.uint32(0xF0000000 | bit) == 0xF0000000
+
+
+def _orders(pages: Pages, bits: dict[str, int]) -> np.ndarray:
     """Order of the compound page that begins at each page frame, from its second page (S1.1)."""
-    is_head = pages.flags >> np.uint64(bits["PG_head"]) & np.uint64(1)
+    is_head = pages.flags >> np.uint64(bits["head"]) & np.uint64(1)
     heads = np.flatnonzero(is_head)
     heads = heads[heads + 1 < len(pages.flags)]
     orders = np.zeros(len(pages.flags), np.int8)
@@ -312,7 +392,7 @@ def _orders(pages: _Pages, bits: dict[str, int]) -> np.ndarray:
 class _Lists:
     """Lists as they are found."""
 
-    def __init__(self, pages: _Pages) -> None:
+    def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._room = np.empty(len(pages.flags), np.int32)
         self._rows: list[tuple[int, ...]] = []
@@ -344,7 +424,7 @@ class _Lists:
         return np.concatenate([np.zeros(0, np.int32), *self._parts]), columns
 
 
-def _free_lists(memory: KernelMemory, zone: Structure, number: int, lists: _Lists) -> None:
+def _free_lists(memory: KernelMemory, zone: Structure, number: int, lists: ListTaker) -> None:
     """Lists of free pages by order and type (S1.6)."""
     types = memory.types
     area_size, areas = types.size("free_area"), zone.member("free_area")
@@ -359,7 +439,7 @@ def _free_lists(memory: KernelMemory, zone: Structure, number: int, lists: _List
 
 
 def _pcp_lists(
-    memory: KernelMemory, pageset: Structure, number: int, cpu: int, lists: _Lists
+    memory: KernelMemory, pageset: Structure, number: int, cpu: int, lists: ListTaker
 ) -> None:
     """Per-CPU lists by order and type (S4.1)."""
     member = pageset.member("lists")
@@ -368,46 +448,51 @@ def _pcp_lists(
         order, kind = divmod(index, 3)
         if index >= _COSTLY_LISTS:
             # Huge pages: a list for movable ones and one for all others; with one list, for all.
-            order, kind = _HUGE_ORDER, index - _COSTLY_LISTS
+            order, kind = HUGE_ORDER, index - _COSTLY_LISTS
         what = f"a per-CPU list of CPU {cpu}"
         lists.add(head, memory.number(head), what, (ON_PCP_LIST, number, cpu, order, kind))
 
 
+def lru_lists_of(flags: np.ndarray, bits: Mapping[str, int]) -> np.ndarray:
+    """The LRU list that pages' flags say, int8 by its number; -1 for none."""
+
+    def flag(name: str) -> np.ndarray:
+        return (flags >> np.uint64(bits[name]) & np.uint64(1)).astype(bool)
+
+    kind = np.where(flag("swapbacked"), 0, 2) + flag("active")
+    kind = np.where(flag("unevictable"), _UNEVICTABLE, kind)
+    return np.where(flag("lru"), kind, -1).astype(np.int8)
+
+
 def _lru_lists(
     memory: KernelMemory,
-    pages: _Pages,
+    pages: Pages,
     bits: dict[str, int],
     nodes: np.ndarray,
-    lists: _Lists,
+    lists: ListTaker,
 ) -> None:
     """LRU lists, of every memory cgroup: those that pages on them link to.
 
     Which list it is, the flags of its pages tell. Lists follow by node and type; those of several
     cgroups come one after the other.
     """
-
-    def flag(name: str) -> np.ndarray:
-        return (pages.flags >> np.uint64(bits[f"PG_{name}"]) & np.uint64(1)).astype(bool)
-
     first_node = pages.base + pages.link_offset
     last_node = first_node + len(pages.flags) * pages.size
-    on_lru = np.flatnonzero(flag("lru"))
+    all_kinds = lru_lists_of(pages.flags, bits)
+    on_lru = np.flatnonzero(all_kinds >= 0)
     links = pages.next[on_lru]
     ends = (links < np.uint64(first_node)) | (links >= np.uint64(last_node))
-    kinds = np.where(
-        flag("unevictable"),
-        _UNEVICTABLE,
-        np.where(flag("swapbacked"), 0, 2) + flag("active"),
-    )
     found = sorted(
-        (int(nodes[last]), int(kinds[last]), int(head))
+        (int(nodes[last]), int(all_kinds[last]), int(head))
         for last, head in zip(on_lru[ends], links[ends], strict=True)
     )
     for node, kind, head in found:
         if kind == _UNEVICTABLE:
             continue
         what = f"the LRU list {_LRU_LISTS[kind]}"
-        lists.add(head, memory.number(head), what, (ON_LRU_LIST, node, -1, -1, kind))
+        content = memory.read_or_none(head, 8)
+        first = 0 if content is None else int.from_bytes(content, "little")
+        lists.add(head, first, what, (ON_LRU_LIST, node, -1, -1, kind))
 
 
 def _blocks(

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.base.files import new_file
@@ -27,6 +28,9 @@ from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_no
 from pagealloc_model.recording.record.kswapd_sleep import LONGEST_S
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.perf_file import open_perf_file
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.record.carried_state import MovingReading
 
 _KNOWN = {
     r"No space left on device": (
@@ -204,7 +208,8 @@ class RecordOptions:
             copied: what is set there is in the copies.
         settle_s: longest wait until kswapd sleeps, s; 0: none.
         read_state: reads the machine's state into a file, right after the first event may come
-            and before the last may; None: no state is read. It raises `PageallocError`.
+            and before the last may, or gives what all events are to make the file of; None: no
+            state is read. It raises `PageallocError`.
     """
 
     destination: Path
@@ -222,7 +227,7 @@ class RecordOptions:
     set_up: tuple[str, ...] = ()
     before_copies: Callable[[], None] = lambda: None
     settle_s: float = LONGEST_S
-    read_state: Callable[[Path], None] | None = None
+    read_state: Callable[[Path], MovingReading | None] | None = None
 
     def __post_init__(self) -> None:
         if self.command and self.seconds is not None:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.text import count_of
-from pagealloc_model.recording.event_files import EVENT_FILE
+from pagealloc_model.recording.event_files import EVENT_FILE, read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.provenance import ProvenanceCheck, believed_words
 from pagealloc_model.recording.record import perf
@@ -42,9 +42,12 @@ from pagealloc_model.recording.record.snapshots import (
     take_snapshot,
 )
 from pagealloc_model.recording.recording import write_meta
-from pagealloc_model.recording.state_file import STATE_SUFFIX
+from pagealloc_model.recording.state_file import STATE_SUFFIX, write_state
 from pagealloc_model.recording.state_instant import STATE_DIRECTORY
 from pagealloc_model.recording.trace import tracepoints as tp
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.record.carried_state import MovingReading
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -184,7 +187,8 @@ class Recorded:
 
     `ended_by` is such as "command" or "SIGINT", `command_code` negative for a signal and None
     without a command; the buffer is that of one CPU, and an unset probe is (event, why).
-    `unread_state` is why the machine's state was not read, "" where it was or was not wanted.
+    `unread_state` is why the machine's state was not read, "" where it was or was not wanted;
+    `carried_states` has a line on each one that the machine did not hold still for.
     `kswapd_slept` says whether it did before the first event, within the `settle_s` seconds that
     were waited for it at most; None where it could not be seen.
     """
@@ -200,6 +204,7 @@ class Recorded:
     unread_state: str = ""
     kswapd_slept: bool | None = None
     settle_s: float = 0.0
+    carried_states: tuple[str, ...] = ()
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:
@@ -259,6 +264,8 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         yield f"left out   {', '.join(unset)}: {why}"
     if recorded.unread_state:
         yield f"left out   the machine's state: {recorded.unread_state}; {_WITHOUT_STATE}"
+    for line in recorded.carried_states:
+        yield f"carried    {line}"
     if content is None:
         yield "lost       unknown: the recording cannot be read back; try pagealloc info"
     elif not content["lost"]:
@@ -351,6 +358,7 @@ class _Session:
         self._command: subprocess.Popen[bytes] | None = None
         self._meta: dict[str, Any] = {}
         self._unread_state = ""
+        self._moving: dict[Path, MovingReading] = {}
 
     def run(self) -> Recorded:
         """Record, and give the finished recording its name."""
@@ -455,12 +463,34 @@ class _Session:
         folder = self._recording / STATE_DIRECTORY
         folder.mkdir(exist_ok=True)
         self._note("reading the machine's state")
+        file = folder / f"{name}{STATE_SUFFIX}"
         try:
-            read(folder / f"{name}{STATE_SUFFIX}")
+            if (moving := read(file)) is not None:
+                self._moving[file] = moving
         except PageallocError as error:
             self._unread_state = str(error)
-            if not any(folder.iterdir()):
-                folder.rmdir()
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+    def _carry_states(self, events: Path) -> tuple[str, ...]:
+        """Write the states that the machine did not hold still for; returns a line on each."""
+        if not self._moving:
+            return ()
+        from pagealloc_model.recording.record.carried_state import carried_state
+
+        self._note("carrying the machine's state to one instant")
+        lines = []
+        try:
+            trace = read_events(events)
+            while self._moving:
+                file = next(iter(self._moving))
+                state = carried_state(self._moving.pop(file), trace)
+                file.parent.mkdir(exist_ok=True)
+                write_state(file, state)
+                lines.append(f"{file.name}: {state.carried_words()}")
+        except PageallocError as error:
+            self._unread_state = str(error)
+        return tuple(lines)
 
     def _watch(self) -> str:
         """Wait for the end, and do what is due meanwhile; returns what ended the recording."""
@@ -528,6 +558,7 @@ class _Session:
         output = self._recording / EVENT_FILE
         if why := perf.why_unusable(output):
             raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
+        carried_states = self._carry_states(output)
         if options.profile and end in ("command", "seconds"):
             # What the same costs while nothing is traced.
             self._note("profiling")
@@ -563,6 +594,7 @@ class _Session:
             unread_state=self._unread_state,
             kswapd_slept=self._meta.get("kswapd_slept"),
             settle_s=options.settle_s,
+            carried_states=carried_states,
         )
 
     def _keep(self, end: str) -> None:

@@ -7,10 +7,12 @@ import os
 import signal
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.recording.record import carried_state
 from pagealloc_model.recording.record import session as session_module
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.perf import (
@@ -27,6 +29,7 @@ from pagealloc_model.recording.record.session import (
     summary_lines,
 )
 from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.show.post import describe_recording
 from tests.recording.record.machines import KALLSYMS, PAGE_FLAGS
 from tests.synthetic_perf_data import ALLOC, attr_of, sample, trailer, write
@@ -194,6 +197,28 @@ def test_the_machines_state_is_read_after_the_first_event_may_come_and_before_th
         "left out   the machine's state: the machine did not hold still; where pages lie on lists "
         "at the start is drawn at random within their counts"
     )
+
+
+def test_a_state_of_a_machine_that_goes_on_is_carried_by_all_events(
+    machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def carried(moving: str, trace: Trace) -> SimpleNamespace:
+        asked.append((moving, len(trace) > 0))
+        if moving == "end":
+            raise UsageError("no event was recorded before the state had been read")
+        return SimpleNamespace(carried_words=lambda: "5 pages are not certain")
+
+    monkeypatch.setattr(carried_state, "carried_state", carried)
+    monkeypatch.setattr(session_module, "write_state", lambda file, _: file.touch())
+    made = recorded(
+        machine, tmp_path / "mine", command=("true",), read_state=lambda file: file.stem
+    )
+    assert asked == [("begin", True), ("end", True)]
+    assert [file.name for file in (tmp_path / "mine/states").iterdir()] == ["begin.state"]
+    assert "carried    begin.state: 5 pages are not certain" in list(summary_lines(made, None))
+    assert made.unread_state.startswith("no event was recorded")
 
 
 def test_a_state_that_cannot_be_read_is_not_asked_for_again(
