@@ -12,6 +12,7 @@ import pandas as pd
 
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import TERMINAL, as_name, count_of, paragraph
+from pagealloc_model.measured.contention import OTHER, WAITING
 from pagealloc_model.numbers.errors import shows_contention
 from pagealloc_model.numbers.locks import with_spread
 from pagealloc_model.numbers.values import States, Zones
@@ -100,7 +101,8 @@ def brief_locks(
     cells = {f"  {site}": row for site, *row in counts[:MOST_SITES].itertuples()}
     if len(rest := counts[MOST_SITES:]):
         cells["  other sites"] = rest.sum(min_count=1).tolist()
-    contended = measured["contended_measured"].sum(min_count=1)
+    compared = measured["contended_measured"].drop(WAITING[OTHER], errors="ignore")
+    contended = compared.sum(min_count=1)
     cells["  contended"] = [contended, *(shows_contention(each).sum() for each in times)]
     rows: list[tuple[object, ...]] = [("holds", pd.NA, *said)]
     rows += [

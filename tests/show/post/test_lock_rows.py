@@ -118,6 +118,17 @@ def test_the_command_answers_first_and_in_25_lines(
     assert ("\nSign rule: " in full) == bool(policy)
 
 
+def test_contended_acquisitions_are_those_of_the_error_table(
+    xfree: pm.Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Waits of functions that the model has no site for, which xfree has, are on neither side."""
+    assert main(["locks", "xfree"]) == 0
+    row = re.search(r"^ +contended +(\d+) +(\d+)$", capsys.readouterr().out, re.MULTILINE)
+    errors = pm.validate(xfree).errors.set_index(["metric", "scope"])
+    expected = errors.loc[("contended_acquisitions", "all"), ["measured", "predicted"]]
+    assert row is not None and [float(cell) for cell in row.groups()] == expected.tolist()
+
+
 def test_json_has_the_other_policy_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["locks", "xfree", "--patch", "pcp_free_batched=1", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
