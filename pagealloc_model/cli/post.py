@@ -56,8 +56,8 @@ def add_post(commands: Commands) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        default=1,
-        help="replay every recording with N seeds, each a run of its own (default: 1)",
+        help="replay every recording with N seeds, each a run of its own (default: 5 where the "
+        "recorded kernel reclaimed or the model's does, else 1)",
     )
     parser.add_argument(
         "--style",
@@ -123,7 +123,7 @@ def run_post(options: argparse.Namespace) -> int:
         raise UsageError("--mbox writes a reply: add --reply NAME")
     if not options.paths or options.patch is None:
         raise UsageError("post needs PATH and --patch FIELD=VALUE,..., or --reply NAME alone")
-    if options.seeds < 1:
+    if options.seeds is not None and options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: give at least one")
     if options.figure and (options.no_validation or options.directory):
         raise UsageError("--figure needs the validation, and stands without -o")
@@ -143,19 +143,17 @@ def run_post(options: argparse.Namespace) -> int:
     comparisons, validations = [], []
     for recording, (_, assumptions) in choices.items():
         shared = {"rules": options.rules, "assumptions": assumptions}
-        compared = []
-        for seed in range(options.seeds):
-            sides = [pm.replay(recording, policy, **shared, seed=seed) for policy in policies]
-            compared.append(pm.compare(*sides))
+        compared = pm.compare(*(pm.replay(recording, policy, **shared) for policy in policies))
+        usual = usual_seeds(recording, assumptions)
         if options.no_validation:
             errors = ModelErrors(
                 refused="the model was not held to the recording (--no-validation)"
             )
         else:
             validation = pm.validate(recording, **shared)
-            validations.append(validation.over_seeds(usual_seeds(recording)))
+            validations.append(validation.over_seeds(usual))
             errors = errors_of(validation)
-        comparisons += [comparison.with_errors(errors) for comparison in compared]
+        comparisons.append(compared.with_errors(errors).over_seeds(options.seeds or usual))
     if not options.full and (reason := nothing_to_post(comparisons)):
         print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)
         return 1
@@ -246,7 +244,7 @@ def _post(
             from pagealloc_model.show.figures.files import write_figures
 
             tables = [
-                comparison.rows.assign(recording=comparison.base.name, seed=comparison.base.seed)
+                comparison.rows.assign(recording=comparison.base.name, seeds=comparison.seeds)
                 for comparison in comparisons
             ]
             pd.concat(tables).to_csv(unfinished / "table.csv", index=False)

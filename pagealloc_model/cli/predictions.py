@@ -146,6 +146,13 @@ def add_compare(commands: Commands) -> None:
     add_rules(parser)
     add_reclaim(parser)
     parser.add_argument(
+        "--seeds",
+        type=count,
+        metavar="N",
+        help="compare means over N seeds; a change within their spread is no change (default: 5 "
+        "where the recorded kernel reclaimed or the model's does, else 1)",
+    )
+    parser.add_argument(
         "--format",
         choices=("text", "mmtests", "csv", "json"),
         default="text",
@@ -165,6 +172,7 @@ def run_compare(options: argparse.Namespace) -> int:
     import pandas as pd
 
     import pagealloc_model as pm
+    from pagealloc_model.numbers.validation import usual_seeds
 
     compared: dict[Recording, Comparison] = {}
     reclaims: list[str] = []
@@ -176,7 +184,8 @@ def run_compare(options: argparse.Namespace) -> int:
         for side, policy in policies.items():
             with progress(f"{recording.name}, {side}", len(recording.trace), "events") as report:
                 sides.append(pm.replay(recording, policy, **shared, progress=report))
-        compared[recording] = pm.compare(*sides).validated()
+        seeds = options.seeds or usual_seeds(recording, assumptions)
+        compared[recording] = pm.compare(*sides).validated().over_seeds(seeds)
     names = [recording.name for recording in compared]
     comparisons = list(compared.values())
     if options.format == "csv":

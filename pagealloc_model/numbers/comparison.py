@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -16,13 +18,14 @@ import pandas as pd
 from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.allocator.pressure_layout import ANON
 from pagealloc_model.allocator.sites import EMPTY_SITES
+from pagealloc_model.base import progress_bar
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.folios import CLASS_NAMES
 from pagealloc_model.numbers import vocabulary as voc
-from pagealloc_model.numbers.errors import hold_errors, records
+from pagealloc_model.numbers.errors import held_to, hold_errors, records
 from pagealloc_model.numbers.join import ModelError, joined
 from pagealloc_model.numbers.result_tables import (
     FEW,
@@ -49,7 +52,7 @@ from pagealloc_model.numbers.values import (
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.reclaim_mode import BY_RECLAIM
-from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
@@ -139,16 +142,19 @@ def errors_of(validation: Validation) -> ModelErrors:
     checks = validation.replay.checks
     refused = [str(check) for check in checks if check.level == REFUSED]
     sides = (validation.recording, validation.replay, validation.measured)
-    errors = (*validation.numbers, *hold_errors(*sides))
     return ModelErrors(
-        by_row={
-            (error.metric, error.scope): error
-            for error in errors
-            if error.is_known and error.metric not in _NOT_CHECKED
-        },
+        by_row=_by_row((*validation.numbers, *hold_errors(*sides))),
         refused="; ".join(refused) if worst(checks) == REFUSED else "",
         dispersion=_dispersion(validation.recording.trace),
     )
+
+
+def _by_row(errors: Iterable[ModelError]) -> dict[Key, ModelError]:
+    return {
+        (error.metric, error.scope): error
+        for error in errors
+        if error.is_known and error.metric not in _NOT_CHECKED
+    }
 
 
 def _dispersion(trace: Trace) -> float:
@@ -180,16 +186,29 @@ replay, the snapshots missed most of what happened, and their error says little 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One quantity of one recording under two policies; `spread` is of two runs, on the scale."""
+    """One quantity of one recording under two policies.
+
+    Attributes:
+        spread: of two runs, on the scale.
+        by_seed: seeds settle it as well as the policy: rare events, and under a reclaim of the
+            model's own a state at the end, such as blocks that are reserved or not.
+    """
 
     before: Quantity
     after: Quantity
     error: ModelError | None
     spread: float
     refused: bool = False
+    by_seed: bool = False
 
     @staticmethod
-    def of(before: Quantity, after: Quantity, edges: np.ndarray, errors: ModelErrors) -> Change:
+    def of(
+        before: Quantity,
+        after: Quantity,
+        edges: np.ndarray,
+        errors: ModelErrors,
+        mode: str = "literal",
+    ) -> Change:
         """Look up the model's error, and take the spread from windows of either side."""
         error = errors.by_row.get((before.metric, before.scope))
         if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
@@ -200,6 +219,7 @@ class Change:
             error=error,
             spread=math.hypot(*(side.spread(edges, errors.dispersion) for side in (before, after))),
             refused=bool(errors.refused),
+            by_seed=before.how == "count" or (before.how == "last" and mode == "elastic"),
         )
 
     @property
@@ -239,8 +259,8 @@ def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, flo
 
 
 def _needs_seeds(runs: Sequence[Change]) -> bool:
-    """True if it is a count of rare events from one run: those differ from seed to seed."""
-    return len(runs) == 1 and runs[0].before.how == "count"
+    """True if it is of one run and differs from seed to seed."""
+    return len(runs) == 1 and runs[0].by_seed
 
 
 _ERROR_NUMBERS = ("measured", "predicted", "null", "error", "null_error", "counted")
@@ -413,7 +433,10 @@ def _short_text(rows: pd.DataFrame, comparison: Comparison, refused: str) -> str
         lines.append(("", row.words, *sides, change, *interval, judgement(row)))
     titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
     cells = " ".join(f"{cell} " for line in lines for cell in line)
-    rule = " ".join([_TOLD_RULE, *(words for mark, words in _MARK_RULES.items() if mark in cells)])
+    over = f" Means over {comparison.seeds} seeds." if comparison.seeds > 1 else ""
+    rule = " ".join(
+        [_TOLD_RULE + over, *(words for mark, words in _MARK_RULES.items() if mark in cells)]
+    )
     guests = guest_words(comparison.changed_fields, comparison.base.assumptions.reclaim)
     notes = (paragraph(words) for words in (rule, guests) if words)
     return "\n\n".join([first, Table(titles, lines).to_text(TERMINAL), *notes])
@@ -421,10 +444,10 @@ def _short_text(rows: pd.DataFrame, comparison: Comparison, refused: str) -> str
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RepeatedComparison:
-    """Comparisons of the same policies, one per run.
+    """Comparisons of the same policies; a run is a recording and a seed.
 
     Attributes:
-        comparisons: one per run, a run being a recording and a seed.
+        comparisons: each over its seeds.
         refused: why none of them can be believed, "" if they may.
         rows: those of a `Comparison`, of means over runs, with runs, p, significant, and base_min,
             base_std, base_max, patch_min, patch_std, patch_max.
@@ -438,9 +461,44 @@ class RepeatedComparison:
         return _short_text(self.rows, self.comparisons[0], self.refused)
 
     @property
+    def runs(self) -> int:
+        """Recordings times seeds."""
+        return sum(comparison.seeds for comparison in self.comparisons)
+
+    @property
     def believable(self) -> str:
         """One line: for which rows this comparison can be believed."""
         return believable_words(self.rows, self.refused)
+
+
+def _runs_by_row(runs: Sequence[Sequence[Change]]) -> list[list[Change]]:
+    """Changes of each quantity that all runs have."""
+    by_run = [{(one.before.metric, one.before.scope): one for one in run} for run in runs]
+    return [[run[key] for run in by_run] for key in by_run[0] if all(key in run for run in by_run)]
+
+
+def _with_zeros(runs: Sequence[Sequence[Change]]) -> list[tuple[Change, ...]]:
+    """Changes of one recording's seeds, with those that only other seeds counted as zeros."""
+    counted = {
+        (one.before.metric, one.before.scope): one
+        for run in runs
+        for one in run
+        if one.before.how in ("count", "sum")
+    }
+
+    def none(like: Change) -> Change:
+        before, after = (
+            replace(side, time_ns=side.time_ns[:0], values=side.values[:0])
+            for side in (like.before, like.after)
+        )
+        return replace(like, before=before, after=after, error=None)
+
+    filled = []
+    for run in runs:
+        own = {(one.before.metric, one.before.scope) for one in run}
+        more = (none(one) for key, one in counted.items() if key not in own)
+        filled.append((*run, *more))
+    return filled
 
 
 def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
@@ -456,15 +514,10 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
         policies = [getattr(run, side).asked_policy for run in (first, other)]
         if policies[0] != policies[1]:
             raise UsageError(f"runs of different policies: {policies[0]} and {policies[1]}")
-    by_run = [
-        {(change.before.metric, change.before.scope): change for change in comparison.changes}
-        for comparison in comparisons
-    ]
     refused = next((other.errors.refused for other in comparisons if other.errors.refused), "")
     recordings = len({other.base.name for other in comparisons})
-    known = [key for key in by_run[0] if all(key in run for run in by_run)]
-    by_key = ([run[key] for run in by_run] for key in known)
-    rows = [judged_runs(runs, recordings, tested=True) for runs in by_key]
+    by_row = _runs_by_row([run for one in comparisons for run in one.runs])
+    rows = [judged_runs(runs, recordings, tested=True) for runs in by_row]
     table = pd.DataFrame(rows)
     return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
 
@@ -478,12 +531,14 @@ class Comparison:
         patch: the replay with the change.
         pairs: each quantity on both sides.
         errors: the model's errors on this recording; `NOT_VALIDATED` unless it was validated.
+        others: changes under other seeds; rows are means over all.
     """
 
     base: Replay
     patch: Replay
     pairs: tuple[tuple[Quantity, Quantity], ...]
     errors: ModelErrors = NOT_VALIDATED
+    others: tuple[tuple[Change, ...], ...] = ()
 
     def __repr__(self) -> str:
         return _short_text(self.rows, self, self.errors.refused)
@@ -522,6 +577,53 @@ class Comparison:
             errors = model_errors(base.recording, base.rules, base.assumptions)
         return self.with_errors(errors)
 
+    @property
+    def seeds(self) -> int:
+        """Seeds that rows are means over."""
+        return 1 + len(self.others)
+
+    @property
+    def runs(self) -> list[tuple[Change, ...]]:
+        """Changes of each seed; what only some seeds counted is 0 in the others."""
+        return _with_zeros([self.changes, *self.others])
+
+    def over_seeds(self, seeds: int) -> Comparison:
+        """The same with rows as means over so many seeds, replayed side by side on the cores.
+
+        Each seed has the model's own errors, if this comparison has errors.
+
+        Raises:
+            UsageError: a side was replayed by a kernel build or with hooks, which are not kept.
+        """
+        if seeds < 2:
+            return self
+        base, patch = self.base, self.patch
+        if any(side.kernel or side.hooks for side in (base, patch)):
+            raise UsageError("a kernel build and hooks are not replayed again: compare one seed")
+        recording, is_judged = base.recording, bool(self.errors.by_row)
+        options = {"rules": base.rules, "progress": progress_bar.unreported}
+        measured = recording.measure() if is_judged else None
+
+        def again(seed: int) -> tuple[Change, ...]:
+            sides = [
+                replay(
+                    recording, side.asked_policy, assumptions=side.assumptions, **options, seed=seed
+                )
+                for side in (base, patch)
+            ]
+            errors = self.errors
+            if measured is not None:
+                recorded = sides[0]
+                if base.asked_policy.given():
+                    recorded = replay(recording, assumptions=base.assumptions, **options, seed=seed)
+                held = (recording, recorded, measured)
+                errors = replace(errors, by_row=_by_row((*held_to(*held)[1], *hold_errors(*held))))
+            return compare(*sides).with_errors(errors).changes
+
+        more = range(base.seed + 1, base.seed + seeds)
+        with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
+            return replace(self, others=tuple(threads.map(again, more)))
+
     def with_errors(self, errors: ModelErrors) -> Comparison:
         """The same with these errors; refused where only an elastic replay can tell the change."""
         before, after = self.base.policy.given(), self.patch.policy.given()
@@ -538,8 +640,8 @@ class Comparison:
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """Each quantity with what is known of its change."""
-        edges = windows_of(self.base)
-        return tuple(Change.of(*pair, edges, self.errors) for pair in self.pairs)
+        edges, mode = windows_of(self.base), self.base.assumptions.reclaim
+        return tuple(Change.of(*pair, edges, self.errors, mode) for pair in self.pairs)
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -547,9 +649,11 @@ class Comparison:
 
         metric, scope; base, patch and change in `unit`; unit; better: "lower", "higher" or "";
         error and null_error of the model, as error tables have them, and in words; null_model;
-        change_low and change_high: the interval of the change, error included; verdict.
+        change_low and change_high: the interval of the change, error included; verdict. Of several
+        seeds these are means, and the interval has their spread.
         """
-        return pd.DataFrame([judged_runs([change]) for change in self.changes])
+        by_row = _runs_by_row(self.runs)
+        return pd.DataFrame([judged_runs(runs) for runs in by_row])
 
     @property
     def believable(self) -> str:
@@ -572,6 +676,7 @@ class Comparison:
             "base": self.base.provenance,
             "patch": self.patch.provenance,
             "believable": self.believable,
+            "seeds": self.seeds,
             "rows": records(self.rows),
         }
 

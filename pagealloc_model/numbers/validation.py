@@ -167,12 +167,14 @@ def score_words(table: pd.DataFrame) -> str:
 SEEDS_UNDER_PRESSURE = 5
 
 
-def usual_seeds(recording: Recording) -> int:
-    """Seeds of a validation: more than one where the recorded kernel reclaimed.
+def usual_seeds(recording: Recording, assumptions: Assumptions | None = None) -> int:
+    """Seeds of a validation or a comparison: more than one under pressure.
 
-    There fallbacks, boosts and reserved blocks differ widely from seed to seed.
+    Where the recorded kernel reclaimed, or the model decides what is reclaimed, fallbacks, boosts
+    and reserved blocks differ widely from seed to seed.
     """
-    is_pressed = mode_and_why(recording, [])[0] == "elastic"
+    modes = [mode_and_why(recording, [])[0], assumptions and assumptions.reclaim]
+    is_pressed = "elastic" in modes
     return SEEDS_UNDER_PRESSURE if is_pressed else 1
 
 

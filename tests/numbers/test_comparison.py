@@ -35,6 +35,7 @@ from pagealloc_model.numbers.comparison import (
     guest_words,
     interval_of,
     judged_runs,
+    repeated,
     verdict_of,
 )
 from pagealloc_model.numbers.values import WINDOWS, Quantity
@@ -384,6 +385,52 @@ def test_bursts_widen_the_interval_of_rare_events() -> None:
     assert 0 < low < 64 < high
     low, high = interval_of([change(few, many, dispersion=9.0)] * 2)
     assert low < 0
+
+
+@pytest.mark.parametrize("mode", ["literal", "elastic"])
+def test_what_differs_between_seeds_as_between_sides_is_no_change(mode: str) -> None:
+    none, all_15 = (
+        Quantity(metric="m", better="lower", how="last", values=np.array([value]))
+        for value in (0.0, 15.0)
+    )
+    errors = ModelErrors(by_row={KEY: error(1.0)})
+    sides = [(all_15, none), (none, all_15), (all_15, none), (none, none), (all_15, all_15)]
+    runs = [Change.of(*pair, EDGES, errors, mode) for pair in sides]
+    assert judged_runs(runs)["verdict"] == WITHIN_ERROR
+    assert judged_runs(runs[:1] * 5)["verdict"] == BETTER
+    # of one run nobody knows which it is, where the model decides what is reclaimed
+    alone = judged_runs(runs[:1])
+    assert alone["verdict"] == (ONE_SEED if mode == "elastic" else BETTER)
+    assert math.isnan(alone["change_low"]) == (mode == "elastic")  # type: ignore[arg-type]
+
+
+def test_rows_over_seeds_are_means_with_each_seeds_own_error() -> None:
+    recording, assumptions = shipped_recording("mixed_6.1"), Assumptions(reclaim="elastic")
+    runs = []
+    for seed in range(2):
+        sides = [
+            pm.replay(recording, Policy(pcp_batch=batch), assumptions=assumptions, seed=seed)
+            for batch in (None, 62)
+        ]
+        validation = pm.validate(recording, assumptions=assumptions, seed=seed)
+        runs.append(pm.compare(*sides).validated(validation))
+    both = runs[0].over_seeds(2)
+    assert both.seeds == 2 and runs[0].over_seeds(1).seeds == 1
+    rows = both.rows.set_index(["metric", "scope"])
+    own = [run.rows.set_index(["metric", "scope"]) for run in runs]
+    in_both = own[0].index.intersection(own[1].index)
+    for name in ("base", "patch", "error"):
+        mean = (own[0].loc[in_both, name] + own[1].loc[in_both, name]) / 2
+        pd.testing.assert_series_equal(rows.loc[in_both, name], mean, check_names=False)
+    assert (own[0].loc[in_both, "base"] != own[1].loc[in_both, "base"]).any()
+    # what one seed alone counts is 0 in the other
+    alone = own[0].index.difference(own[1].index)
+    assert len(alone) and set(alone) <= set(rows.index)
+    half = own[0].loc[alone, "patch"] / 2
+    pd.testing.assert_series_equal(rows.loc[alone, "patch"], half, check_names=False)
+    assert "Means over 2 seeds." in " ".join(repr(both).split())
+    assert both.to_dict()["seeds"] == 2
+    assert repeated([both]).runs == 2
 
 
 def test_of_rare_events_one_seed_says_nothing() -> None:

@@ -32,7 +32,7 @@ from pagealloc_model.numbers.result_tables import (
     measures,
     row_words,
 )
-from pagealloc_model.numbers.validation import NULL_MODELS, score_words
+from pagealloc_model.numbers.validation import NULL_MODELS, score_words, usual_seeds
 from pagealloc_model.numbers.values import States, Zones
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.predicted.reclaim_mode import choose_reclaim, in_force
@@ -257,7 +257,7 @@ def _one_screen(
     yield Fixed(text=_believed_table(shown, _measured(whole)))
     for chart in _most_changed((first.base, first.patch), set(shown["metric"]), glyphs):
         yield Fixed(text=chart)
-    runs = len(whole.comparisons)
+    runs = whole.runs
     over = f"{runs} runs and windows" if runs > 1 else "windows"
     right = (
         "Predicted and patch are the model's; the interval is that between two runs, from "
@@ -402,7 +402,7 @@ def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
     rows = shown_rows(whole.rows)
     footer = whole.comparisons[0].footer()
     yield Words(text=whole.believable)
-    if len(whole.comparisons) == 1:
+    if whole.runs == 1:
         yield Fixed(text=comparison_table(rows, footer, style=style))
     else:
         shown = RepeatedComparison(comparisons=whole.comparisons, rows=rows)
@@ -449,8 +449,9 @@ def _reproduce(
         policy = getattr(first, side).asked_policy.given()
         settings = ",".join(f"{name}={_setting(value)}" for name, value in policy.items())
         words += [f"--{side}", settings] if settings else []
-    seeds = {comparison.base.seed for comparison in whole.comparisons}
-    words += [f"--seeds {len(seeds)}"] if len(seeds) > 1 else []
+    seeds = {comparison.seeds for comparison in whole.comparisons}
+    usual = {usual_seeds(recording, first.base.assumptions) for recording in recordings}
+    words += [f"--seeds {max(seeds)}"] if seeds != usual else []
     words += [f"--style {style}"] if style != "signed" else []
     mode, own = first.base.assumptions.reclaim, first.base.recording
     policies = (first.base.asked_policy, first.patch.asked_policy)
@@ -459,8 +460,8 @@ def _reproduce(
     yield command(" ".join(words))
     version = first.footer().version
     yield Words(text=f"with pagealloc_model {version}; --full has more.")
-    usual = Assumptions(reclaim=mode)
-    if first.base.assumptions != (usual if own is None else in_force(usual, own)):
+    plain = Assumptions(reclaim=mode)
+    if first.base.assumptions != (plain if own is None else in_force(plain, own)):
         yield Fixed(text=paragraph(f"assumptions={first.base.assumptions}"))
 
 

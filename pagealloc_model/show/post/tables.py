@@ -136,7 +136,7 @@ def repeated_table(repeated: RepeatedComparison, *, style: Style = "signed") -> 
     Style "signed" prints means, standard deviations, the raw change and p; "mmtests" Min, Amean,
     Stddev, CoeffVar and Max with gains, significant ones between asterisks.
     """
-    runs = len(repeated.comparisons)
+    runs = repeated.runs
     tested = "One run per column: no significance test."
     if runs > 1:
         tested = (

@@ -179,6 +179,7 @@ def comparison_of(rows: list[tuple[str, float, float]]) -> RepeatedComparison:
 
     class Run:
         base = patch = Side
+        seeds = 1
 
         def __init__(self, base: float, patch: float) -> None:
             sides = (
@@ -190,7 +191,7 @@ def comparison_of(rows: list[tuple[str, float, float]]) -> RepeatedComparison:
             )
             before, after = sides
             self.errors = ModelErrors()
-            self.changes = [Change(before=before, after=after, error=known, spread=0.01)]
+            self.runs = [[Change(before=before, after=after, error=known, spread=0.01)]]
 
     return repeated([Run(base, patch) for _, base, patch in rows])  # type: ignore[misc]
 
