@@ -5,11 +5,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels golden test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
+.PHONY: help lab install kernels golden test test-long docs format readme experiments kernel-table screenshots lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_ARGS ?=
+RUNS ?=
 GOLDEN_ARGS ?=
 PYTEST_ARGS ?=
 # two files of tests at once, in the order of tests/conftest.py
@@ -54,6 +55,11 @@ format: $(VENV)/installed ## format the code and mend what the linter can
 
 readme: kernels ## write the figures of README and docs/ anew (PAGEALLOC_RECORDINGS=DIR for those of full recordings)
 	$(BIN)/python benchmarks/readme.py
+
+experiments: kernels ## predict the shipped experiments anew from their runs in RUNS=DIR; write their tables and figures
+	@test -n "$(RUNS)" || { echo "make experiments RUNS=DIR: DIR has a folder of runs for each plan" >&2; exit 2; }
+	$(BIN)/python notebooks/studies/others/experiment_tables.py "$(RUNS)"
+	$(BIN)/python benchmarks/readme.py experiments-sentence experiments-short experiments experiments-slopes experiments-large
 
 kernel-table: $(VENV)/installed ## write docs/kernel_functions.md anew: the kernel's functions and the model's
 	$(BIN)/python -m tests.kernel_functions

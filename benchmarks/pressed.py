@@ -1,6 +1,7 @@
 """How far replays of recordings under pressure are off: literal, as means over seeds, and elastic.
 
-Usage: python benchmarks/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims | --elastic]
+Usage: python benchmarks/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims | --elastic |
+       --counters]
 
 A row has what the kernel did, the mean of the model's numbers over N seeds (5) and their range, the
 error beside that of the null model, and the bound that was set before for this error. Series are
@@ -10,6 +11,7 @@ RECORDING is a directory, or a shipped name. With `--reclaims`: how many last di
 requests of a page were in vain by `pa:ha_unreserve`, by what is nearest in time, and by how late
 the request was served (T10.17). With `--elastic`: a row per recording and values of an elastic
 replay: general ones, recorded costs alone, and all that the recording shows, which commands take.
+With `--counters`: a row per counter of vmstat that an elastic replay predicts.
 """
 
 from __future__ import annotations
@@ -28,9 +30,13 @@ import pagealloc_model as pm
 from pagealloc_model.base.text import percent, times
 from pagealloc_model.diagnosis.budget import RETRY_NS
 from pagealloc_model.numbers.result_tables import FEW_MEASURED, counts_cell, is_few
+from pagealloc_model.numbers.values import FIRST_PART
+from pagealloc_model.numbers.vocabulary import ALLOCSTALL, COUNTER_NAMES, Growth
+from pagealloc_model.numbers.whole_run import BY_USES
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.elastic_values import elastic_values
+from pagealloc_model.recording.trace import tracepoints as tp
 
 SEEDS = 5
 QUANTITIES = {
@@ -162,6 +168,72 @@ def reclaims_in_vain(paths: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+NEAR = 1.5
+NEVER_COUNTED = ("oom_kill", "pgdeactivate")
+
+
+def counter_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
+    """Counters of vmstat that elastic replays predict, as means over seeds, beside the kernel's.
+
+    From the first to the last sample; replays as commands make them. The null model goes on as in
+    the first quarter. Counters of second uses are left out where no filemap event shows them, and
+    all that the kernel counted fewer than `FEW_MEASURED` times.
+
+    Returns:
+        recording, counter, kernel, model, null; near, null_near: within a factor of `NEAR`.
+    """
+    rows = []
+    for path in paths:
+        recording = pm.open(path)
+        kernel = recording.measure().vmstat
+        shown = {*COUNTER_NAMES} - {*NEVER_COUNTED}
+        shown -= set() if tp.FILEMAP_ADD in recording.trace.tables else {*BY_USES}
+        assumptions = pm.Assumptions(reclaim="elastic")
+        replays = [
+            pm.replay(recording, assumptions=assumptions, seed=seed) for seed in range(seeds)
+        ]
+        times = np.unique(kernel["time_ns"].to_numpy(np.int64))
+        whole = times[(times >= replays[0].edges[0]) & (times <= replays[0].edges[-1])][[0, -1]]
+        quarter = np.array([whole[0], whole[0] + FIRST_PART * (whole[1] - whole[0])])
+        real, first = (_grown(kernel, edges) for edges in (whole, quarter))
+        models = pd.DataFrame([_grown(one.vmstat, whole) for one in replays]).mean()
+        for name in (*COUNTER_NAMES, ALLOCSTALL):
+            if real.get(name, 0.0) < FEW_MEASURED or name not in (shown | {ALLOCSTALL}):
+                continue
+            sides = {"model": models[name], "null": first[name] / FIRST_PART}
+            near = [
+                max(side, real[name]) <= NEAR * min(side, real[name]) for side in sides.values()
+            ]
+            row = {"recording": recording.name, "counter": name, "kernel": real[name], **sides}
+            rows.append(row | dict(zip(("near", "null_near"), near, strict=True)))
+    return pd.DataFrame(rows)
+
+
+def near_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
+    """How many of `counter_rows` are near, by recording and in all, beside the null model's."""
+    table = counter_rows(paths, seeds)
+    rows = []
+    for words, own in (*table.groupby("recording", sort=False), ("all", table)):
+        off = own[~own["near"]]
+        shares = {name: f"{own[of].sum()} ({own[of].mean():.0%})" for name, of in _NEAR.items()}
+        compaction = off["counter"].str.startswith(("compact", "pgmigrate")).sum()
+        rows.append(
+            {"recording": words, "counters": len(own), **shares, "off, of compaction": compaction}
+        )
+    return pd.DataFrame(rows)
+
+
+_NEAR = {f"model, within {NEAR}": "near", f"null model, within {NEAR}": "null_near"}
+
+
+def _grown(vmstat: pd.DataFrame, edges: np.ndarray) -> dict[str, float]:
+    """Growth of each counter between two times; stalls of all zones together."""
+    growth = Growth.between(vmstat, edges.astype(float))
+    stalls = [name for name in growth.by_name if name.startswith(ALLOCSTALL)]
+    grown = {name: float(of.sum()) for name, of in growth.by_name.items()}
+    return grown | {ALLOCSTALL: sum(grown[name] for name in stalls)}
+
+
 def elastic_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     """Errors of elastic replays by the values that they take, as means over seeds.
 
@@ -249,11 +321,13 @@ def main(words: Sequence[str]) -> int:
     tables = parser.add_mutually_exclusive_group()
     tables.add_argument("--reclaims", action="store_true")
     tables.add_argument("--elastic", action="store_true")
+    tables.add_argument("--counters", action="store_true")
     asked = parser.parse_args(words)
     if asked.reclaims:
         made = reclaims_in_vain(asked.recordings)
     else:
-        made = (elastic_rows if asked.elastic else table)(asked.recordings, asked.seeds)
+        rows = elastic_rows if asked.elastic else counter_rows if asked.counters else table
+        made = rows(asked.recordings, asked.seeds)
     if asked.csv:
         made.to_csv(asked.csv, index=False)
     else:

@@ -195,6 +195,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
     "experiments-slopes": experiments.slope_lines,
+    "experiments-large": experiments.large_lines,
     "system-time-ownership": lambda: table_lines(system_time.ownership()),
     "system-time-chains": lambda: table_lines(system_time.chains()),
     "posted-builds": lambda: table_lines(posted_builds.builds()),
@@ -255,6 +256,9 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     ),
     "pressed-reclaims": lambda full: table_lines(
         pressed.reclaims_in_vain([*(str(full / name) for name in PRESSED), "zram_swap_A1"])
+    ),
+    "counters-near": lambda full: table_lines(
+        pressed.near_rows([*(str(full / name) for name in PRESSED), *GUESTS], SEEDS_ELASTIC)
     ),
     "gate-pair": pair_lines,
     "intervals": lambda _: intervals.coverage_lines(),

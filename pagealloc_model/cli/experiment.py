@@ -102,7 +102,8 @@ def run_experiment(options: argparse.Namespace) -> int:
         measured.setdefault(side, []).append(path)
     result = experiment(plan, options.output, measured=measured, make=not options.no_runs)
     if options.json:
-        tables = {"score": result.score, "changes": result.changes, "runs": result.runs}
+        tables = {"score": result.score, "slopes": result.slopes}
+        tables |= {"changes": result.changes, "runs": result.runs}
         print(json_text(tables))
     elif not result.changes.empty:
         from pagealloc_model.show.post.tables import experiment_line, experiment_score

@@ -39,6 +39,7 @@ from pagealloc_model.guests.runs import (
     make_runs,
     measured_runs,
 )
+from pagealloc_model.guests.score import MODES, score_table, slope_table
 from pagealloc_model.numbers import statistics
 from pagealloc_model.numbers.vocabulary import ALLOCSTALL, RUN_UNITS, TIMES
 from pagealloc_model.numbers.whole_run import predicted_numbers, recorded_numbers, set_by_policy
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 
     from pagealloc_model.show.post.message import Message
 
-MODES = ("literal", "elastic")
-NULL = "no change"
 RUNS_FILE, CHANGES_FILE, TABLE_FILE, POST_FILE = "runs.csv", "changes.csv", "table.txt", "post.txt"
 MEASURED_FILE = "measured.json"
 """Beside a run's recording: what was measured in it, for when the recording is deleted."""
@@ -236,60 +235,6 @@ def check_same_machine(off: Recording, on: Recording) -> None:
         )
 
 
-def each_pair_once(changes: pd.DataFrame) -> pd.DataFrame:
-    """Rows of changes without those of a pair whose other direction came before.
-
-    A plan can predict each of two sides from the other; both have the same measured change.
-    """
-
-    def sides_of_title(pair: str, axis: str) -> str:
-        letters, values = pair.split(": ", 1)
-        own = values.removeprefix(f"{axis} ").split(" -> ")
-        return " ".join(sorted(map(" ".join, zip(letters.split(" -> "), own, strict=False))))
-
-    changes = changes.reset_index(drop=True)
-    titles = map(sides_of_title, changes["pair"], changes["axis"])
-    sides = pd.Series(titles, index=changes.index, dtype=str)
-    first = changes["pair"].groupby([sides, changes["axis"]]).transform("first")
-    return changes[changes["pair"] == first]
-
-
-def score_table(changes: pd.DataFrame) -> pd.DataFrame:
-    """Predictions that were right, by mode of reclaim, beside the model that nothing changes.
-
-    Each pair counts once.
-
-    Returns:
-        model; measurable: quantities of pairs with a measurable effect; predicted, right, wrong and
-        not_predicted among them; quiet: quantities without, predicted or not; quiet_inside: of
-        these, predictions within the interval; judged: rows with an interval, effects or not; hold:
-        of these, those whose measured interval holds the prediction.
-    """
-    changes = each_pair_once(changes)
-    null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
-    null["verdict"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
-    null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
-    known = [mode for mode in MODES if (changes["mode"] == mode).any()]
-    models = {mode: changes[changes["mode"] == mode] for mode in known} | {NULL: null}
-    counted = (statistics.WITHIN, statistics.RIGHT, statistics.WRONG, statistics.NOT_PREDICTED)
-    scores = []
-    for model, rows in models.items():
-        counts = [int((rows["verdict"] == own).sum()) for own in counted]
-        quiet = rows["verdict"] == statistics.NO_EFFECT
-        scores.append(
-            {
-                "model": model,
-                "measurable": int(rows["verdict"].isin(statistics.EFFECTS).sum()),
-                **dict(zip(("predicted", "right", "wrong", "not_predicted"), counts, strict=True)),
-                "quiet": int(quiet.sum()),
-                "quiet_inside": int((rows["inside"] & quiet).sum()),
-                "judged": int(rows["low"].notna().sum()),
-                "hold": int((rows["inside"] & rows["predicted"].notna()).sum()),
-            }
-        )
-    return pd.DataFrame(scores)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExperimentResult:
     """Runs of a plan, and what came of the predictions.
@@ -318,6 +263,11 @@ class ExperimentResult:
     def score(self) -> pd.DataFrame:
         """Predictions that were right, beside the model that nothing changes."""
         return score_table(self.changes)
+
+    @cached_property
+    def slopes(self) -> pd.DataFrame:
+        """Size of measured changes by that of predicted ones, by quantity, of elastic replays."""
+        return slope_table(self.changes)
 
     @property
     def failed(self) -> pd.DataFrame:

@@ -25,17 +25,12 @@ from pagealloc_model.notebooks.studies.others.experiment_tables import (
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.guests import experiment as changes_module
-from pagealloc_model.guests.experiment import (
-    MODES,
-    ExperimentResult,
-    each_pair_once,
-    experiment,
-    score_table,
-)
+from pagealloc_model.guests.experiment import ExperimentResult, experiment
 from pagealloc_model.guests.guest import Boot, Cancel
 from pagealloc_model.guests.inside import RECORDING
 from pagealloc_model.guests.plan import PLANS
 from pagealloc_model.guests.runs import RUN_FILE
+from pagealloc_model.guests.score import MODES, each_pair_once, score_table
 from pagealloc_model.numbers.statistics import (
     EFFECTS,
     NO_EFFECT,
@@ -211,7 +206,9 @@ def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -
     return {
         "pair": "A -> B: vm.min_free_kbytes 2048 -> 16384",
         "axis": "vm.min_free_kbytes",
+        "metric": "drains",
         "mode": mode,
+        "change": (low + high) / 2,
         "verdict": verdict,
         "inside": inside,
         "low": low,
@@ -242,15 +239,25 @@ def test_the_score_counts_verdicts_beside_no_change() -> None:
         "right": 2,
         "wrong": 1,
         "not_predicted": 1,
+        "large": 5,
+        "large_predicted": 1,
+        "large_direction": 3,
         "quiet": 2,
         "quiet_inside": 1,
+        "quiet_not_predicted": 0,
         "judged": 7,
         "hold": 2,
+        "sized": 0,
+        "right_size": 0,
     }
     none = {"predicted": float("nan"), "inside": False}
     without = [row | none for row in rows if row["verdict"] == NO_EFFECT]
     counted = score_table(pd.DataFrame([*rows, *without])).set_index("model").loc["elastic"]
     assert (counted["quiet"], counted["quiet_inside"], counted["judged"]) == (4, 1, 9)
+    assert counted["quiet_not_predicted"] == 2
+    # between one and two half-widths an effect is not large: its change may have come out so
+    near = [row | {"low": 0.5, "high": 3.5} for row in rows if row["verdict"] == RIGHT]
+    assert score_table(pd.DataFrame(near))["large"].tolist() == [0, 0, 0]
     null = score.loc["no change"]
     assert (null["measurable"], null["predicted"], null["right"], null["wrong"]) == (5, 0, 0, 5)
     assert (null["quiet"], null["quiet_inside"]) == (2, 2)

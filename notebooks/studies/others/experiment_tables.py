@@ -1,10 +1,12 @@
-"""Predict a finished experiment anew with this version of the model, and ship the tables.
+"""Predict the shipped experiments anew with this version of the model, and ship the tables.
 
-Usage: python notebooks/studies/others/experiment_tables.py PLAN DIR
+Usage: python notebooks/studies/others/experiment_tables.py DIR [PLAN ...]   (make experiments)
 
-PLAN is the name of a shipped plan, and DIR where `pagealloc experiment` left its runs. Nothing is
-run; every recording in DIR is measured, and those of the sides that others are predicted from are
-replayed. The tables go to data/experiments/PLAN; `make readme` writes documentation from them.
+DIR has a folder for each plan, where `pagealloc experiment PLAN -o DIR/PLAN` left its runs; without
+names all shipped experiments are gone through, and those whose recordings are not there are named
+and keep their tables. Nothing is run; every recording is measured, and those of the sides that
+others are predicted from are replayed. The tables go to data/experiments/PLAN; `make experiments`
+writes documentation from them.
 """
 
 from __future__ import annotations
@@ -23,15 +25,21 @@ import pagealloc_model as pm
 from pagealloc_model.base.text import rounded
 from pagealloc_model.guests.experiment import (
     CHANGES_FILE,
-    MODES,
-    NULL,
+    MEASURED_FILE,
     RUNS_FILE,
     ExperimentResult,
-    each_pair_once,
-    score_table,
 )
-from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
-from pagealloc_model.numbers.statistics import EFFECTS, WRONG, widths
+from pagealloc_model.guests.plan import find_plan, pairs_of, read_plan, sides_of
+from pagealloc_model.guests.runs import FAILED
+from pagealloc_model.guests.score import (
+    ELASTIC,
+    FEWEST,
+    MODES,
+    NULL,
+    score_table,
+    slope_table,
+)
+from pagealloc_model.numbers.statistics import EFFECTS, WRONG
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.tables import MARKS
 
@@ -42,61 +50,41 @@ UNEXPLAINED = "unexplained"
 MATRIX = "matrix"
 BLIND = "native_pairs"
 """The plan whose runs were looked at only once the model was fixed."""
-ELASTIC = "elastic"
 SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet", "holds")
-RIGHT_SIZE = 0.8, 1.25
-"""Slopes of measured on predicted changes that pass for the right size."""
-FEWEST = 8
-"""Rows below which a quantity's slope is not counted."""
 
 
-def slope_table(changes: pd.DataFrame) -> pd.DataFrame:
-    """Size of measured changes by that of predicted ones, over all rows, effects or not.
-
-    A row is selected by nothing that was measured of it, so that 1 is the right size. Changes are
-    counted in half-widths of the measured change's 95 % interval, and the line goes through 0: what
-    is predicted not to change is held to not change. The slope's own interval allows for rows that
-    scatter unequally.
-
-    Args:
-        changes: of one mode of reclaim, as `changes_table` has them.
-
-    Returns:
-        metric, rows, slope, low and high, and hold: rows whose measured interval holds the
-        prediction. Metrics with fewer than two rows, or with no predicted change, have no slope.
-    """
-    changes = changes.reset_index(drop=True)
-    half = (changes["high"] - changes["low"]) / 2
-    known = changes[changes["predicted"].notna() & (half > 0)]
-    half = half[known.index]
-    rows = []
-    for metric, own in known.groupby("metric", sort=False):
-        predicted, measured = own["predicted"] / half[own.index], own["change"] / half[own.index]
-        square, slope, reach = float((predicted**2).sum()), float("nan"), float("nan")
-        if len(own) > 1 and square > 0:
-            slope = float((predicted * measured).sum()) / square
-            left = float((predicted**2 * (measured - slope * predicted) ** 2).sum())
-            variance = left / square**2 * len(own) / (len(own) - 1)
-            reach = widths(len(own) - 1) * variance**0.5
-        rows.append(
-            {
-                "metric": metric,
-                "rows": len(own),
-                "slope": slope,
-                "low": slope - reach,
-                "high": slope + reach,
-                "hold": int(own["inside"].sum()),
-            }
+def main(directory: str, *plans: str) -> None:
+    """Predict each plan, print its table and ship it; name those that cannot be predicted anew."""
+    for plan in plans or shipped_experiments():
+        began, runs = time.monotonic(), Path(directory) / plan
+        if why := why_not_anew(plan, runs):
+            print(f"{plan}: not predicted anew: {why}")
+            continue
+        result = pm.experiment(plan, runs, make=False)
+        print(result.to_text())
+        print(
+            f"{ship_experiment(result)}: {len(result.runs)} runs, {time.monotonic() - began:.0f} s"
         )
-    return pd.DataFrame(rows, columns=["metric", "rows", "slope", "low", "high", "hold"])
 
 
-def main(plan: str, directory: str) -> None:
-    """Predict, print the table and ship it."""
-    began = time.monotonic()
-    result = pm.experiment(plan, directory, make=False)
-    print(result.to_text())
-    print(f"{ship_experiment(result)}: {len(result.runs)} runs, {time.monotonic() - began:.0f} s")
+def why_not_anew(plan: str, directory: Path) -> str:
+    """Why the finished runs of a shipped experiment cannot be predicted anew, "" if they can.
+
+    A run whose recording was deleted after it was measured may be of a side that no other is
+    predicted from.
+    """
+    shipped = shipped_experiment(plan)
+    begun = {pair.before.letter for pair in pairs_of(shipped.plan, shipped.sides) if pair.modelled}
+    missing = []
+    for run in shipped.runs[shipped.runs["status"] != FAILED].itertuples():
+        own = directory / run.path
+        is_measured = (own.parent / MEASURED_FILE).exists() and run.side not in begun
+        if not (own.exists() or is_measured):
+            missing.append(f"{run.side}{run.repeat}")
+    if not missing:
+        return ""
+    total = len(shipped.runs)
+    return f"{directory} lacks recordings of {len(missing)} of {total} runs ({missing[0]}, ...)"
 
 
 def _folder() -> Path:
@@ -191,12 +179,9 @@ def score_lines() -> Iterator[str]:
     rows = []
     for words, names in parts.items():
         changes = pd.concat([shipped_experiment(name).changes for name in names])
-        slopes = slope_table(each_pair_once(changes[changes["mode"] == ELASTIC]))
-        sizes = slopes.loc[slopes["rows"] >= FEWEST, "slope"].dropna()
-        right = f"{sizes.between(*RIGHT_SIZE).sum()} of {len(sizes)}"
         for row in score_table(changes).itertuples():
             if row.model in (ELASTIC, NULL):
-                size = right if row.model == ELASTIC else "NA"
+                size = f"{row.right_size} of {row.sized}" if row.sized else "NA"
                 rows.append([f"{words}, {row.model}", *_score_cells(row), size])
     return markdown(["", *SCORES, "right size"], rows)
 
@@ -229,10 +214,28 @@ def sentence_lines() -> Iterator[str]:
         yield line.replace("\N{NO-BREAK SPACE}", " ")
 
 
+def large_lines() -> Iterator[str]:
+    """A markdown table of large effects, quiet quantities, intervals that hold, and sizes."""
+    names = shipped_experiments()
+    parts = {MATRIX: [MATRIX], f"{len(names) - 1} others": [n for n in names if n != MATRIX]}
+    rows = []
+    for words, own in (parts | {"all": names}).items():
+        score = score_table(pd.concat([shipped_experiment(name).changes for name in own]))
+        for row in score[score["model"].isin((ELASTIC, NULL))].itertuples():
+            large = (row.large_predicted, row.large_direction)
+            shares = [_share(part, row.large) for part in large]
+            quiet = _share(row.quiet_inside, row.quiet), row.quiet_not_predicted
+            size = f"{row.right_size} of {row.sized}" if row.sized else "NA"
+            cells = [*shares, *quiet, _share(row.hold, row.judged), size]
+            rows.append([f"{words}, {row.model}", row.large, *cells])
+    head = ["", "large", "within", "direction", "quiet", "quiet, not predicted"]
+    return markdown([*head, "holds", "right size"], rows)
+
+
 def slope_lines() -> Iterator[str]:
     """A markdown table: size of measured changes by predicted ones, by quantity, all plans."""
     changes = pd.concat([shipped_experiment(name).changes for name in shipped_experiments()])
-    table = slope_table(each_pair_once(changes[changes["mode"] == ELASTIC]))
+    table = slope_table(changes)
     numbers = ("slope", "low", "high")
     rows = (
         [row["metric"], row["rows"], *(f"{row[name]:.2f}" for name in numbers), row["hold"]]

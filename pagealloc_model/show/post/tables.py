@@ -213,6 +213,13 @@ SCORE_RULE = (
     "wrong, and none (not predicted). quiet: of those without one, predictions within the "
     "interval."
 )
+LARGE_RULE = (
+    "large: effects beyond twice the half-width of their interval, and of these the shares within "
+    "and in the direction; smaller ones pass for effects only where the measured change came out "
+    "large. holds: of all quantities, effects or not, those whose 95 % interval holds the "
+    "prediction. right size: quantities whose slope of measured on predicted changes is between "
+    "0.8 and 1.25, of those with eight pairs or more."
+)
 
 
 def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int = WIDTH) -> str:
@@ -258,7 +265,21 @@ def experiment_score(score: pd.DataFrame, *, width: int = WIDTH) -> str:
         quiet = share(row.quiet_inside, row.quiet)
         scored.append(("quantities of all pairs", row.model, row.measurable, *shares, quiet))
     titles = ("model", "mode", "effects", "within", "direction", "wrong", "none", "quiet")
-    return _text(titles, scored, SCORE_RULE, width=width)
+    large = [
+        (
+            *("quantities of all pairs", row.model, row.large),
+            *(share(count, row.large) for count in (row.large_predicted, row.large_direction)),
+            share(row.hold, row.judged),
+            f"{row.right_size} of {row.sized}" if row.sized else NOT_AVAILABLE,
+        )
+        for row in score.itertuples()
+    ]
+    sizes = ("model", "mode", "large", "within", "direction", "holds", "right size")
+    texts = (
+        _text(titles, scored, SCORE_RULE, width=width),
+        _text(sizes, large, LARGE_RULE, width=width),
+    )
+    return "\n\n".join(texts)
 
 
 def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
@@ -281,7 +302,13 @@ def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
     notes += [f"Not predicted: {note}." for note in dict.fromkeys(changes["note"]) if note]
     quiet = first.index[first["verdict"] == NO_EFFECT]
     if len(quiet) and len(shown):
-        notes.append(f"{NO_EFFECT.capitalize()}: {', '.join(quiet)}.")
+        unknown = [
+            metric
+            for metric in quiet
+            if all(pd.isna(mode.loc[metric, "predicted"]) for mode in by_mode.values())
+        ]
+        names = [f"{metric} (not predicted)" if metric in unknown else metric for metric in quiet]
+        notes.append(f"{NO_EFFECT.capitalize()}: {', '.join(names)}.")
     yield from (paragraph(note, width=width) for note in notes)
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.guests.experiment import MODES, score_table
+from pagealloc_model.guests.score import MODES, score_table
 from pagealloc_model.numbers import vocabulary as voc
 from pagealloc_model.numbers.comparison import BELIEVED
 from pagealloc_model.numbers.statistics import verdict
@@ -203,6 +203,8 @@ def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.
     scores = [" ".join(line.split()) for line in lines if line.startswith("  ")]
     assert "literal 4 2 (50%) 3 (75%) 1 (25%) 0 (0%) 1 (100%)" in scores
     assert "no change 4 0 (0%) 0 (0%) 4 (100%) 0 (0%) 1 (100%)" in scores
+    # one of the four effects has an interval of no width, and is large; 3 of 6 intervals hold
+    assert "literal 4 2 (50%) 3 (75%) 3 (60%) NA" in scores
 
 
 def test_the_score_is_a_sentence(changes: pd.DataFrame) -> None:
