@@ -70,7 +70,7 @@ def add_post(commands: Commands) -> None:
         "--full",
         action="store_true",
         help="print every row, chart, error and assumption (default: at most 60 lines); "
-        "with --reply highatomic, also the patches",
+        "with --reply highatomic, also the patch",
     )
     parser.add_argument(
         "--format", choices=("text", "md"), default="text", help="of what is printed"
@@ -93,8 +93,9 @@ def add_post(commands: Commands) -> None:
         "--mbox",
         type=Path,
         metavar="DIR",
-        help="write the reply and its patches into this directory, a mail a file with its "
-        "headers, as git send-email takes them; they lack a Signed-off-by",
+        help="write the reply, and a patch as a thread of its own, into this directory, a mail a "
+        "file with its headers, as git send-email --no-thread takes them; the patch lacks a "
+        "Signed-off-by",
     )
     parser.add_argument(
         "--in-reply-to",
@@ -191,28 +192,32 @@ def _write_figure(figure: go.Figure, caption: str, file: Path) -> int:
 
 
 def _reply(options: argparse.Namespace) -> int:
-    """Print a reply, and with --full its patches, or write its figure, or each as a mail."""
+    """Print a reply, and with --full its patch, or write its figure, or each as a mail."""
     if options.figure:
         from pagealloc_model.notebooks.studies.others.reply_figures import reply_figure
 
         return _write_figure(*reply_figure(options.reply), options.figure)
-    patches: list[str] = []
+    from pagealloc_model.show.post.message import addressed
+
+    patch, own_thread = "", []
     if options.reply == "defrag_mode":
         from pagealloc_model.notebooks.studies.defrag_mode.defrag_reply import defrag_reply
 
         message = defrag_reply()
     else:
         from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
+            PATCH_COPIES,
+            PATCH_TO,
             reserve_reply,
-            shipped_patches,
+            shipped_patch,
         )
 
-        message, patches = reserve_reply(), shipped_patches()
+        message, patch = reserve_reply(), shipped_patch()
+        own_thread = [addressed(patch, PATCH_TO, PATCH_COPIES)]
     if not options.mbox:
         status = _post(options, message)
-        if options.full and patches:
-            # as they are: a mail's spaces for tabs would spoil them
-            print("", *patches, sep="\n", end="")
+        if options.full and patch:
+            print("", patch, sep="\n", end="")  # as it is: a mail's spaces for tabs would spoil it
         return status
     if not re.fullmatch(r"<?[^\s<>@]+@[^\s<>@]+>?", options.in_reply_to or ""):
         raise UsageError(
@@ -220,8 +225,7 @@ def _reply(options: argparse.Namespace) -> int:
             "answered, such as 20260519200851.141955-1-jp.kobryn@linux.dev"
         )
     with new_directory(options.mbox) as unfinished:
-        for number, text in enumerate([message.to_text(), *patches]):
-            mail = message.addressed(text, options.in_reply_to)
+        for number, mail in enumerate([message.to_mail(options.in_reply_to), *own_thread]):
             (unfinished / f"{number:04}.eml").write_text(mail, encoding="utf-8")
     print(*sorted(options.mbox.iterdir()), sep="\n")
     return 0

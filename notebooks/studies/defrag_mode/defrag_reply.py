@@ -16,29 +16,40 @@ from pagealloc_model.notebooks.studies.defrag_mode.registered_rounds import (
 
 from pagealloc_model.numbers.statistics import change_interval
 from pagealloc_model.show.post.comparison_message import posted_figures
-from pagealloc_model.show.post.message import PAGE_ALLOCATOR, Fixed, Message, Section, Words
+from pagealloc_model.show.post.message import (
+    LISTS,
+    PAGE_ALLOCATOR,
+    Fixed,
+    Message,
+    Section,
+    Words,
+)
 
-SUBJECT = "Re: [PATCH] mm/compaction: cap compact_gap() at COMPACT_CLUSTER_MAX"
-TO = "JP Kobryn <jp.kobryn@linux.dev>"
+SUBJECT = "Re: [PATCH 0/5] mm: reliable huge page allocator"
+TO = "Johannes Weiner <hannes@cmpxchg.org>"
+COPIES = ("JP Kobryn <jp.kobryn@linux.dev>", *PAGE_ALLOCATOR, *LISTS)
 FOUND = (
-    'The gain that "reliable huge page allocator" posted for vm.defrag_mode ({served}, {stalls}) '
-    "is not reproduced: not in guests, not on a machine, not on made-up hosts. A model of the "
-    "posted tree has {best} of its 12 signs on one recording of four, and {others} on the others."
+    "I do not reproduce the gain that is posted here for vm.defrag_mode ({served}, {stalls}): not "
+    "in guests, not on a machine, not on made-up hosts. A model of the posted tree gives {best} of "
+    "12 posted rows their sign on one recording of four, {others} on the others."
 )
 QUOTED = {"served": "THP fault alloc", "stalls": "Alloc stall"}
 """Posted rows that the mail quotes."""
 CAP = (
-    "So I cannot say what the cap does to that gain, though with it kswapd gives order 9 up once "
-    "it has reclaimed 32 pages in place of 1,024, and leaves blocks to kcompactd: my guests have "
-    "0.5 GiB, too little to tell, and those of 7.3 have the cap."
+    'Nor can I say what "mm/compaction: cap compact_gap()" does to it. With the cap kswapd gives '
+    "order 9 up once it has reclaimed 32 pages instead of 1,024, and leaves blocks to kcompactd; "
+    "my guests have 0.5 GiB, too little to tell, and those of 7.3 have the cap."
 )
 MACHINE = (
-    "6.18.44 (no cap), 2 CPUs, 1.5 and 2 GiB left free, 100 THP faults a second, 4 runs a mode: "
-    "mode 1 changes the share served by {madvise} points with defrag=madvise and {always} with "
-    "always, neither measurable; without a run each that other work disturbed, left out "
-    "afterwards, both are, with opposite signs."
+    "On a machine (6.18.44, no cap, 2 CPUs, 1.5 and 2 GiB left free, 100 THP faults a second, 4 "
+    "runs a mode) mode 1 changes the share served by {madvise} points with defrag=madvise and "
+    "{always} with always, neither measurable; without a run each that other work disturbed, left "
+    "out afterwards, both are, with opposite signs."
 )
-ASK = "Does anybody run mode 1 on hosts of 64 GiB, with and without the cap?"
+ASK = (
+    "How much memory had your machine, and how much was free after a build? Who runs mode 1 on "
+    "hosts of 64 GiB, with and without the cap?"
+)
 RECORDINGS = ("mixed_6.1", "matrix_A1", "matrix_C1", "defrag_7.3")
 """Those that the claim was made of; the others are in data/rounds/registered.csv."""
 CLAIMED = ("mixed_6.1", "matrix_A1")
@@ -131,7 +142,7 @@ def defrag_reply() -> Message:
         Fixed(text=COMMANDS),
     )
     sections = (Section(title="", blocks=blocks),)
-    return Message(subject=SUBJECT, sections=sections, to=TO, copies=PAGE_ALLOCATOR)
+    return Message(subject=SUBJECT, sections=sections, to=TO, copies=COPIES)
 
 
 def tree_table() -> pd.DataFrame:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from pagealloc_model.measured.measured import snapshot_tables
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.snapshot import Snapshot
 
 COUNTERS = (
@@ -21,6 +22,8 @@ MARK = 90
 """Proactive compaction begins above it at `compaction_proactiveness` 20 (S9.6)."""
 PAGES = 512
 """Of a pageblock, in the guests that ship."""
+HUGE_ORDER = 9
+"""Of a huge page of x86-64."""
 
 
 def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
@@ -83,3 +86,35 @@ def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:
             | {"kswapd_scanned": last["pgscan_kswapd"]}
         )
     return pd.DataFrame(rows)
+
+
+NOT_TAKEN = ("HighAtomic", "Isolate")
+"""Types whose free pages no huge page may take."""
+
+
+def index_states(recordings: Iterable[Recording]) -> pd.DataFrame:
+    """States of zones whose only free huge buddies are of types that no huge page may take.
+
+    The fragmentation index is -1000 there, so that compaction is never declined (S9.2).
+
+    Returns:
+        A row a snapshot and zone: recording, zone, hidden, these buddies, and index_without, what
+        the index is without such types. From 0 to `extfrag_threshold` (500) it declines.
+    """
+    rows = []
+    for recording in recordings:
+        usable = [one for one in recording.dated_snapshots if one.pagetypeinfo and one.zoneinfo]
+        free = snapshot_tables(usable)["free_pages"]
+        free = free.assign(huge=free["buddies"].where(free["order"] >= HUGE_ORDER, 0))
+        for (_, _, zone), state in free.groupby(["time_ns", "node", "zone"]):
+            own = state[~state["migratetype"].isin(NOT_TAKEN)]
+            hidden = state["huge"].sum()
+            if hidden and not own["huge"].sum():
+                index = _fragmentation_index(own["pages"].sum(), own["buddies"].sum())
+                rows.append((recording.name, zone, hidden, index))
+    return pd.DataFrame(rows, columns=["recording", "zone", "hidden", "index_without"])
+
+
+def _fragmentation_index(pages: int, buddies: int) -> int:
+    """__fragmentation_index() of a huge page for which no buddy suffices (S9.2)."""
+    return 1000 - (1000 + 1000 * pages // (1 << HUGE_ORDER)) // buddies if buddies else 0

@@ -1,4 +1,10 @@
-"""Markdown tables of memory pressure: the model's own reclaim, the reserve's gate, rounds."""
+"""Markdown tables of memory pressure: the model's own reclaim, the reserve's gate, rounds.
+
+Usage: python notebooks/studies/others/pressure_lines.py
+
+It prints what was measured in guests with a reserve: the registered experiments, what bursts cost,
+7.3's rule, and the fragmentation index of shipped recordings.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.defrag_mode import defrag
 from pagealloc_model.notebooks.studies.highatomic import idle_reserve_tables as idle
 from pagealloc_model.notebooks.studies.highatomic.gate_effects import SIZES, by_region, shipped_map
+from pagealloc_model.notebooks.studies.highatomic.guest_reserve import index_states
 from pagealloc_model.notebooks.studies.highatomic.idle_reserve import ANSWERS
 from pagealloc_model.notebooks.studies.highatomic.reserve_control import control_rows
 from pagealloc_model.notebooks.studies.highatomic.reserve_defer import defer_rows
@@ -20,7 +27,11 @@ from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
 from pagealloc_model.notebooks.studies.others import pressure
 from pagealloc_model.notebooks.studies.others.error_lines import apart, table_lines
 
+import pagealloc_model as pm
+
 CHANGE = {"least": "change_low", "most": "change_high"}
+WITH_RESERVE = ("highatomic_stock", "jumbo_frames", "kbuild", "mixed_6.1", "xfree")
+"""Shipped recordings of kernels that reserve."""
 
 
 def pressure_lines() -> Iterator[str]:
@@ -89,6 +100,11 @@ def idle_score_lines() -> Iterator[str]:
     )
 
 
+def index_lines() -> Iterator[str]:
+    """A markdown table of the index without the reserve, where that alone keeps it at -1000."""
+    return table_lines(index_states(map(pm.open, WITH_RESERVE)))
+
+
 def idle_defer_lines() -> Iterator[str]:
     """A markdown table of guests under `defer`, beside the prediction from others."""
     changes = idle.defer_effects().drop(columns=["predicted_lowest", "predicted_highest"])
@@ -153,3 +169,13 @@ def pair_lines(directory: Path) -> Iterator[str]:
     names = ("highatomic_stock", "highatomic_gate3", "batched72", "unbatched72")
     off, on, *alike = (str(directory / name) for name in names)
     return table_lines(pressure.pair(off, on, tuple(alike)))
+
+
+def main() -> None:
+    """Print the tables of guests with a reserve."""
+    for lines in (idle_score_lines(), idle_slowpath_lines(), index_lines()):
+        print(*lines, sep="\n", end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ MIME_HEADERS = (
     "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit"
 )
 
+LISTS = ("linux-mm@kvack.org", "linux-kernel@vger.kernel.org")
 PAGE_ALLOCATOR = (
     "Andrew Morton <akpm@linux-foundation.org>",
     "Vlastimil Babka <vbabka@kernel.org>",
@@ -21,9 +22,15 @@ PAGE_ALLOCATOR = (
     "Brendan Jackman <brendan.jackman@linux.dev>",
     "Johannes Weiner <hannes@cmpxchg.org>",
     "Zi Yan <ziy@nvidia.com>",
-    "linux-mm@kvack.org",
 )
 """Who maintains and reviews the page allocator (MAINTAINERS, 7.3.4)."""
+MEMORY_CORE = (
+    "David Hildenbrand <david@kernel.org>",
+    "Lorenzo Stoakes <ljs@kernel.org>",
+    "Liam R. Howlett <liam@infradead.org>",
+    "Mike Rapoport <rppt@kernel.org>",
+)
+"""Who else maintains and reviews mm/vmstat.c and include/linux/mmzone.h (MAINTAINERS, 7.3.4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,19 +100,13 @@ class Message:
         text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
         return cleaned(text if self.utf8 else ascii_only(text))
 
-    def addressed(self, text: str, in_reply_to: str) -> str:
-        """A text that begins with "Subject:", with headers as `git send-email` reads them.
-
-        It makes no References of In-Reply-To, so both are there.
+    def to_mail(self, in_reply_to: str) -> str:
+        """The text with its headers.
 
         Args:
-            text: of this message, or of a patch that follows it.
             in_reply_to: the Message-ID of the mail that is answered.
         """
-        headers = {"To": self.to, "Cc": ",\n    ".join(self.copies)}
-        lines = [f"{name}: {value}" for name, value in headers.items() if value]
-        answered = f"<{in_reply_to.strip('<>')}>"
-        return "\n".join([*lines, f"In-Reply-To: {answered}", f"References: {answered}", text])
+        return addressed(self.to_text(), self.to, self.copies, in_reply_to)
 
     def to_markdown(self) -> str:
         """The same as Markdown; fixed lines stand in fences."""
@@ -114,6 +115,25 @@ class Message:
             title = f"## {section.title}\n\n" if section.title else ""
             parts.append(title + _joined(section.blocks, is_markdown=True))
         return cleaned("\n\n".join(parts) + "\n")
+
+
+def addressed(text: str, to: str, copies: Sequence[str], in_reply_to: str = "") -> str:
+    """A text that begins with "Subject:", with headers as `git send-email` reads them.
+
+    It makes no References of In-Reply-To, so both are there.
+
+    Args:
+        text: of a message or of a patch.
+        to: whom it is sent to.
+        copies: who else receives it; whoever is in `to` is left out.
+        in_reply_to: the Message-ID of the mail that is answered, "" for a new thread.
+    """
+    others = ",\n    ".join(each for each in copies if each != to)
+    lines = [f"To: {to}", f"Cc: {others}"]
+    if in_reply_to:
+        answered = f"<{in_reply_to.strip('<>')}>"
+        lines += [f"In-Reply-To: {answered}", f"References: {answered}"]
+    return "\n".join([*lines, text])
 
 
 _MARKUP = re.compile(

@@ -16,6 +16,7 @@ from pagealloc_model.notebooks.studies.highatomic.defer_guests import (
 from pagealloc_model.notebooks.studies.highatomic.gate_by_host_size import host_in, run_regions
 from pagealloc_model.notebooks.studies.highatomic.gate_map import BURST, IDLE
 from pagealloc_model.notebooks.studies.highatomic.guest_reserve import (
+    index_states,
     reserve_by_run,
     reserve_over_time,
 )
@@ -35,6 +36,21 @@ def test_snapshots_tell_the_reserve() -> None:
     zones = recording.dated_snapshots[0].zoneinfo
     assert zones is not None
     assert table["low_mark"].iloc[0] == sum(zone.low or 0 for zone in zones.zones if zone.managed)
+
+
+def test_states_whose_only_free_blocks_are_reserved_have_the_index_of_the_other_pages() -> None:
+    """The last snapshot's, by hand from its free lists."""
+    recording = pm.open("highatomic_stock")
+    states = index_states([recording])
+    assert set(states["zone"]) == {"Normal"} and (states["hidden"] > 0).all()
+    free = recording.measure().free_pages
+    free = free[(free["time_ns"] == free["time_ns"].max()) & (free["zone"] == "Normal")]
+    own = free[free["migratetype"] != "HighAtomic"]
+    assert own.loc[own["order"] >= 9, "pages"].sum() == 0 < free["order"].max()
+    buddies = int((own["pages"] / 2.0 ** own["order"]).sum())
+    index = 1000 - (1000 + 1000 * own["pages"].sum() // 512) // buddies
+    assert states["index_without"].iloc[-1] == index
+    assert index_states([pm.open("highatomic_gate3")]).empty
 
 
 def over_time(**columns: list[float]) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies.highatomic.guest_reserve import index_states
 from pagealloc_model.notebooks.studies.highatomic.idle_reserve import (
     ANSWERS,
     BURST_HOST,
@@ -29,18 +30,21 @@ from pagealloc_model.notebooks.studies.highatomic.idle_reserve_tables import (
     made_table,
     reply,
     shipped_table,
+    slowpath_reserves,
 )
-from pagealloc_model.notebooks.studies.highatomic.reserve_defer import defer_boots
+from pagealloc_model.notebooks.studies.highatomic.reserve_defer import CHANGES, defer_boots
 from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
     COMPARED,
     LOADS,
+    SHOWN,
     change_rows,
     cost_rows,
+    experiment_rows,
     load_boots,
     load_rows,
     predicted_changes,
     shipped_boots,
-    shipped_patches,
+    shipped_patch,
 )
 from pagealloc_model.notebooks.studies.others.figures import score_over_time as figure_of
 from pagealloc_model.notebooks.studies.others.full_host import FullHost, run_full_host
@@ -158,15 +162,20 @@ def test_the_command_prints_the_reply(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.startswith("# Re: [PATCH]")
 
 
-def test_each_row_of_its_table_has_its_interval_and_what_kswapd_scanned() -> None:
-    """Of no change, the gate, both patches and the capped gap of 6.12.117 under `defer`."""
+def test_its_table_has_each_boot() -> None:
+    """Of 6.12.117 under `defer`: faults served, percent, and thousands of pages scanned."""
     blocks = [block for section in reply().sections for block in section.blocks]
-    table = next(block.text for block in blocks if "(95%)" in block.text)
-    rows = [line for line in table.splitlines() if "%" in line and "(95%)" not in line]
-    assert len(rows) == 4
-    scanned = defer_boots().groupby("side")["kswapd_scanned"].mean()
-    assert rows[1].endswith(f" {scanned['gate']:,.0f}")
-    assert all(re.fullmatch(r".*\d% \(\d+ to \d+\) +[\d,]+", row) for row in rows)
+    table = next(block.text for block in blocks if "by boot" in block.text)
+    rows = {line.split("  ")[0]: line for line in table.splitlines()}
+    boots = defer_boots()
+    for side in SHOWN:
+        own = boots[boots["side"] == side].sort_values("thp")
+        told = re.findall(r"[\d,]+", rows[CHANGES[side]].removeprefix(CHANGES[side]))
+        served = [f"{each:.0f}," for each in own["thp"]]
+        scanned = [f"{each / 1000:.0f}," for each in own["kswapd_scanned"]]
+        assert [each.rstrip(",") for each in told] == [
+            each.rstrip(",") for each in (*served, *scanned)
+        ]
 
 
 def test_the_reply_s_boots_are_all_that_were_registered() -> None:
@@ -227,28 +236,76 @@ def test_what_the_mail_calls_not_measurable_is_not_and_what_rises_does() -> None
     assert predicted_changes("load")["both"] < predicted_changes("idle")["both"]
 
 
-def test_the_patches_are_below_the_mail_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_patch_is_below_the_mail_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["post", "--reply", "highatomic", "--full"]) == 0
-    below = "\n".join(shipped_patches())
-    assert capsys.readouterr().out == f"{reply().to_text()}\n{below}"
+    assert capsys.readouterr().out == f"{reply().to_text()}\n{shipped_patch()}"
 
 
-def test_git_reads_the_mails_and_their_patches(tmp_path: Path) -> None:
+def test_numbers_of_the_patch_are_in_the_boots() -> None:
+    """Its changelog and notes: boots, means, intervals, costs, and what 7.3.4 has."""
+    text = " ".join(shipped_patch().split("diff --git")[0].split())
+    boots, loads = shipped_boots(), load_rows().set_index(["load", "change"])
+    served = {
+        side: [f"{100 * each:.0f}" for each in sorted(own["thp"])]
+        for side, own in boots.groupby("side")
+    }
+    for side, words in (("score", "by boot {} and {}"), ("none", "instead of {} and {}")):
+        assert words.format(", ".join(served[side][:-1]), served[side][-1]) in text
+    rows = experiment_rows().set_index(["change", "proactiveness"])
+    score, both, none = (
+        rows.loc[(name, 20)] for name in ("score alone", "score and index", "no change")
+    )
+    for row, words in (
+        (score, "+{points:.0f} points, 95 % interval {change_low:.0f} to {change_high:.0f}"),
+        (both, "{thp_success:.0f} % were served (+{points:.0f} points, {change_low:.0f} to"),
+        (both, "{kcompactd_scanned:,.0f} pages scanned"),
+        (score, "kcompactd scans {kcompactd_scanned:,.0f} pages a minute instead of "),
+        (none, " pages a minute instead of {kcompactd_scanned:,.0f}"),
+        (loads.loc[(LOADS["whole"], "score and index")], "{points:.0f} points ({change_low:.0f}"),
+        (loads.loc[(LOADS["madvise"], "score and index")], "scanned {kcompactd_scanned:,.0f}"),
+        (loads.loc[(LOADS["madvise"], "no change")], "instead of {kcompactd_scanned:,.0f}."),
+    ):
+        assert words.format(**row) in text
+    assert "one of them without a reserve" in text
+    assert (boots.loc[boots["side"] == "both", "blocks_quiet"] == 0).sum() == 1
+    defer = defer_boots()
+    told = {side: sorted(own["thp"].round().astype(int)) for side, own in defer.groupby("side")}
+    assert "{}, {} and {} % by boot".format(*told["score"]) in text
+    assert "instead of {}, {} and {}.".format(*told["none"]) in text
+    own_rule = slowpath_reserves().query("slowpath_only == 1 and gate == 0")
+    whole = own_rule[own_rule["whole_blocks"] > 0]
+    assert len(own_rule) == 3 and whole["whole_blocks"].to_list() == [2, 2]
+    assert sorted(whole["reserved_blocks"]) == [5, 6]
+    assert "{:.0f} and {:.0f} % of the samples".format(*(100 * whole["held_back"])) in text
+    newest = defer[defer["side"].isin(("none_73", "both_73")) & (defer["boot"] <= 2)]
+    assert len(newest) == 4 and not newest["whole_quiet"].any()
+    states = index_states([pm.open("highatomic_stock")])["index_without"]
+    assert f"{states.min()} to {states.max()}" in text and states.min() > 500
+
+
+def test_git_reads_the_reply_and_the_patch_as_threads_of_their_own(tmp_path: Path) -> None:
     folder, answered = tmp_path / "mails", "20260519012532.1-1-a.b@linux.dev"
     words = ["post", "--reply", "highatomic", "--mbox", str(folder)]
     assert main([*words, "--in-reply-to", f"<{answered}>"]) == 0
-    mails = sorted(folder.iterdir())
-    for number, mail in enumerate(mails):
-        read = email.message_from_bytes(mail.read_bytes(), policy=email.policy.default)
-        assert read["In-Reply-To"] == read["References"] == f"<{answered}>"
-        assert read["To"].addresses[0].addr_spec == "jp.kobryn@linux.dev"
-        assert "linux-mm@kvack.org" in [each.addr_spec for each in read["Cc"].addresses]
-        kind = f"[PATCH {number}/2] mm/compaction: " if number else "Re: [PATCH] mm/page_alloc: "
-        assert str(read["Subject"]).startswith(kind)
-    assert len(mails) == 1 + len(shipped_patches())
-    mail = mails[1].read_bytes()
+    mails = [file.read_bytes() for file in sorted(folder.iterdir())]
+    reads = [email.message_from_bytes(mail, policy=email.policy.default) for mail in mails]
+    answer, patch = reads
+    assert answer["In-Reply-To"] == answer["References"] == f"<{answered}>"
+    assert patch["In-Reply-To"] is None and patch["References"] is None
+    assert answer["To"].addresses[0].addr_spec == "hannes@cmpxchg.org"
+    assert patch["To"].addresses[0].addr_spec == "akpm@linux-foundation.org"
+    assert str(answer["Subject"]).startswith("Re: [PATCH] mm/page_alloc: ")
+    assert str(patch["Subject"]).startswith("[RFC PATCH] mm/compaction: ")
+    for read in reads:
+        copied = [each.addr_spec for each in read["Cc"].addresses]
+        assert len(set(copied)) == len(copied)
+        assert read["To"].addresses[0].addr_spec not in copied
+        assert {"linux-mm@kvack.org", "linux-kernel@vger.kernel.org", "fvdl@google.com"} <= {
+            *copied
+        }
+    assert "rppt@kernel.org" in [each.addr_spec for each in patch["Cc"].addresses]
     git = ["git", "mailinfo", tmp_path / "said", tmp_path / "patch"]
-    subprocess.run(git, input=mail, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(git, input=mails[1], check=True, stdout=subprocess.DEVNULL)
     assert (tmp_path / "patch").read_text().count("diff --git") == 3
 
 
