@@ -48,13 +48,13 @@ WRENCH = "> How can 1% of memory throw such a wrench into the gears?"
 MECHANISM = (
     "kcompactd starts on its own while fragmentation_score_node() is above 90, and free reserved "
     "blocks count there as if huge pages could have them: on a node of one zone {blocks} of them "
-    "({mib} MiB) hold it at 90 while less than {low:.1f} GiB are free. That is not all: where "
-    "failing faults wake kcompactd twice a second, as with defer below, it never reads the score. "
-    "(Sashiko: could kcompactd unreserve? I ran no such kernel.)"
+    "({mib} MiB) keep it at 90 or below while less than {low:.1f} GiB are free. That is not all: "
+    "where failing faults wake kcompactd more than twice a second, as with defer below, it never "
+    "reads the score. (Sashiko: could kcompactd unreserve? Not tried.)"
 )
 CLAIM = "{boots} guests of 6.12.117, 2 GiB, emulated, defrag=defer, reserve idle:"
 STUCK = (
-    "In {stuck} of these boots few faults are served, as JP posted: kswapd scans {scanned:,.0f} "
+    "In {stuck} of these boots few faults are served, as JP sees: kswapd scans {scanned:,.0f} "
     "pages, kcompactd, woken by kswapd, {daemon:,.0f}, in others {usual:,.0f}. Leaving the reserve "
     "out of the score does not prevent it; with madvise it may help (RFC patch, apart)."
 )
@@ -85,8 +85,13 @@ PATCH = "score_without_highatomic-{}.patch"
 """In data/patches, by release; that for 7.3 begins a thread of its own."""
 PATCH_TO = "Andrew Morton <akpm@linux-foundation.org>"
 PATCH_COPIES = (*PAGE_ALLOCATOR, *MEMORY_CORE, *AUTHORS, *LISTS)
-SHOWN = ("none", "gate", "score", "cap")
-"""Sides of the mail's table, all of one kernel and one setting."""
+SHOWN = {
+    "none": CHANGES["none"],
+    "gate": CHANGES["gate"],
+    "score": "reserve not in score",
+    "cap": CHANGES["cap"],
+}
+"""Sides of the mail's table, all of one kernel and one setting, and what it calls them."""
 MIB_HIDDEN = 2 * 312
 """Of the posted hosts' reserve."""
 HOST_GIB, DMA32_GIB = 64, 3
@@ -297,10 +302,10 @@ def _stuck(boots: pd.DataFrame) -> str:
 
 def _table(boots: pd.DataFrame) -> str:
     rows = []
-    for side in SHOWN:
+    for side, words in SHOWN.items():
         own = boots[boots["side"] == side].sort_values("thp")
         served = ", ".join(f"{each:.0f}" for each in own["thp"])
         scanned = ", ".join(f"{each / 1000:.0f}" for each in own["kswapd_scanned"])
-        rows.append((CHANGES[side], served, scanned))
-    titles = (Column(title="THP served by boot, %"), Column(title="pgscan_kswapd, 1,000"))
+        rows.append((words, served, scanned))
+    titles = (Column(title="THP served by boot, %"), Column(title="pgscan_kswapd, 1,000 pages"))
     return Table((Column(title="", words=True), *titles), rows, grouped=False).to_text()

@@ -32,7 +32,7 @@ from pagealloc_model.notebooks.studies.highatomic.idle_reserve_tables import (
     shipped_table,
     slowpath_reserves,
 )
-from pagealloc_model.notebooks.studies.highatomic.reserve_defer import CHANGES, defer_boots
+from pagealloc_model.notebooks.studies.highatomic.reserve_defer import defer_boots
 from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
     COMPARED,
     LOADS,
@@ -168,9 +168,9 @@ def test_its_table_has_each_boot() -> None:
     table = next(block.text for block in blocks if "by boot" in block.text)
     rows = {line.split("  ")[0]: line for line in table.splitlines()}
     boots = defer_boots()
-    for side in SHOWN:
+    for side, words in SHOWN.items():
         own = boots[boots["side"] == side].sort_values("thp")
-        told = re.findall(r"[\d,]+", rows[CHANGES[side]].removeprefix(CHANGES[side]))
+        told = re.findall(r"[\d,]+", rows[words].removeprefix(words))
         served = [f"{each:.0f}," for each in own["thp"]]
         scanned = [f"{each / 1000:.0f}," for each in own["kswapd_scanned"]]
         assert [each.rstrip(",") for each in told] == [
