@@ -17,7 +17,7 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
 from pagealloc_model.base.files import written_whole
 from pagealloc_model.base.progress_bar import Report, unreported
-from pagealloc_model.base.text import WIDTH, count_of
+from pagealloc_model.base.text import WIDTH, count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.guests.guest import Runner
 from pagealloc_model.guests.plan import (
@@ -41,8 +41,14 @@ from pagealloc_model.guests.runs import (
 )
 from pagealloc_model.guests.score import MODES, score_table, slope_table
 from pagealloc_model.numbers import statistics
+from pagealloc_model.numbers.progress import MISSED, TOLD_FROM
 from pagealloc_model.numbers.vocabulary import ALLOCSTALL, RUN_UNITS, TIMES
-from pagealloc_model.numbers.whole_run import predicted_numbers, recorded_numbers, set_by_policy
+from pagealloc_model.numbers.whole_run import (
+    MEDIAN,
+    predicted_numbers,
+    recorded_numbers,
+    set_by_policy,
+)
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
@@ -120,7 +126,7 @@ def _kept_values(
     make: Callable[[Recording], Mapping[str, float]],
 ) -> tuple[Mapping[str, float], str]:
     """Values and the error in place of them, made once for each of what they depend on."""
-    key = result_key({"experiment": 6, "recording": recording_digest(recording), **parts})
+    key = result_key({"experiment": 7, "recording": recording_digest(recording), **parts})
     record = load_record(directory, key)
     if record is None:
         try:
@@ -143,8 +149,9 @@ def changes_table(
     Returns:
         pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
         change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
-        inside: the prediction lies in the interval; modelled; note: why there is no prediction.
-        Then the values.
+        inside: the prediction lies in the interval; modelled; note: why there is no prediction;
+        median_change, median_predicted: the same changes of a state's median over the run, NaN of
+        what is no state. Then the values.
     """
     usable = [run for run in runs if run.status != FAILED]
     measured: dict[str, Mapping[str, float]] = {}
@@ -187,6 +194,12 @@ def changes_table(
                 known = [change[metric] for change, _ in changes if metric in change]
                 known = [value for value in known if not np.isnan(value)]
                 mean = float(np.mean(known)) if known else float("nan")
+                median = f"{MEDIAN}{metric}"
+                medians = [
+                    np.array([measured[run.name].get(median, np.nan) for run in own]).mean()
+                    for own in (before, after)
+                ]
+                expected = [change[median] for change, _ in changes if median in change]
                 rows.append(
                     {
                         "pair": pair.title,
@@ -208,6 +221,8 @@ def changes_table(
                         "inside": bool(low <= mean <= high),
                         "modelled": pair.modelled,
                         "note": note,
+                        "median_change": float(medians[1] - medians[0]),
+                        "median_predicted": float(np.mean(expected)) if expected else np.nan,
                     }
                 )
     table = pd.DataFrame(rows)
@@ -242,7 +257,8 @@ class ExperimentResult:
     Attributes:
         sides: kernels and values, by letter.
         runs: side, repeat, status, path, seconds, error and console, one row a run; `TIMES` and
-            `ALLOCSTALL` of `numbers.vocabulary`, as far as some run measured them.
+            `ALLOCSTALL` of `numbers.vocabulary`, as far as some run measured them; likewise the
+            share of "missed instants" of its reader.
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
     """
 
@@ -274,6 +290,19 @@ class ExperimentResult:
         """The runs that left no recording."""
         return self.runs[self.runs["status"] == FAILED]
 
+    @property
+    def irregular(self) -> tuple[str, ...]:
+        """A line on runs whose reader missed a fifth of its instants or more; none without."""
+        runs = self.runs[self.runs[MISSED] >= TOLD_FROM] if MISSED in self.runs else self.failed[:0]
+        if runs.empty:
+            return ()
+        named = ", ".join(f"{row.side}{row.repeat}" for row in runs.itertuples())
+        share = f"{runs[MISSED].min():.0%} to {runs[MISSED].max():.0%}"
+        return (
+            f"Readers of state files missed {share} of their instants in {named}: what is said of "
+            "free pages, blocks and lists there rests on few instants.",
+        )
+
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the table of changes."""
         return self.changes.copy()
@@ -282,7 +311,8 @@ class ExperimentResult:
         """The table of changes and the score, as text for a mail."""
         from pagealloc_model.show.post.tables import experiment_table
 
-        return experiment_table(self.changes, self.score, width=width)
+        table = experiment_table(self.changes, self.score, width=width)
+        return "\n\n".join([table, *(paragraph(line, width=width) for line in self.irregular)])
 
     def figure(self) -> go.Figure:
         """Predicted against measured change, a point a quantity, both in widths of the interval."""
@@ -301,6 +331,7 @@ class ExperimentResult:
         lines.append(f"Runs by side: {runs}. Workload: {plan.workload.name} (seed {plan.seed}).")
         if plan.kernels:
             lines.append(f"Guests of {guest.memory} and {count_of(guest.cpus, 'CPU')}.")
+        lines += self.irregular
         lines.append(f"Made with pagealloc_model {__version__}.")
         results = self.changes, self.failed, self.score
         return experiment_message(plan.name, lines, *results)
@@ -354,7 +385,7 @@ def experiment(
         changes, values = changes_table(pairs_of(plan, sides), runs, directory / "values", report)
     choices = {side.letter: side.choices for side in sides}
     rows = pd.DataFrame([{**asdict(run), **choices[run.side]} for run in runs])
-    for name in (*TIMES, ALLOCSTALL):
+    for name in (*TIMES, ALLOCSTALL, MISSED):
         column = [values.get(run.name, {}).get(name, np.nan) for run in runs]
         if not np.isnan(column).all():
             rows[name] = column

@@ -18,6 +18,7 @@ from pagealloc_model.measured.memory_stalls import (
     recorded_memory_stalls,
 )
 from pagealloc_model.numbers import vocabulary as voc
+from pagealloc_model.numbers.progress import MISSED, at_progress, missed_instants, served_at
 from pagealloc_model.numbers.values import (
     Holds,
     States,
@@ -84,6 +85,8 @@ def _while_events_came(recording: Recording, known: Sequence[tuple[int, float]])
 def recorded_numbers(recording: Recording) -> dict[str, float]:
     """The numbers of `RUN_UNITS` as they were measured; NaN where nothing recorded shows one.
 
+    With medians (`MEDIAN`) and the share of instants that the reader missed (`progress.MISSED`).
+
     Raises:
         RecordingError: a file of the recording cannot be read.
     """
@@ -94,7 +97,8 @@ def recorded_numbers(recording: Recording) -> dict[str, float]:
     times = np.unique(measured.vmstat["time_ns"].to_numpy(np.int64))
     before = times[times <= window[0]].max(initial=np.iinfo(np.int64).min)
     after = times[times >= window[1]].min(initial=np.iinfo(np.int64).max)
-    numbers = _whole_numbers(measured, states, machine.pageblock_order, window)
+    order = machine.pageblock_order
+    numbers = _whole_numbers(measured, states, order, window, served_at(recording))
     recorded = recorded_memory_stalls(recording.trace)
     numbers |= _times(recorded, machine.nr_cpus, (window[1] - window[0]) / 1e9)
     there = {*recording.trace.tables, *(recording.meta.get("perf") or ())}
@@ -106,10 +110,13 @@ def recorded_numbers(recording: Recording) -> dict[str, float]:
             numbers[name] = float("nan")
         numbers[name] = totals.get(scope, numbers[name])
     numbers |= voc.of_run(voc.CHANGES, counter_changes(measured.vmstat, (before, after)))
+    numbers[MISSED] = missed_instants(recording)
     missing = (row.run for row in voc.RUNS if row.event and not was_recorded(recording, row.event))
     return numbers | dict.fromkeys(missing, float("nan"))
 
 
+MEDIAN = "median of "
+"""Begins the name of a state's median over the places whose mean has the rest of the name."""
 BY_USES = ("pgactivate", "workingset_refault_file", "workingset_activate_file")
 """Counters of second uses of files' pages, which only filemap events show (S10.7)."""
 
@@ -119,11 +126,11 @@ def predicted_numbers(recording: Recording, predicted: Replay) -> dict[str, floa
 
     Those that a recording without filemap events cannot tell are NaN.
     """
-    instants = np.array([snapshot.time_ns for snapshot in recording.dated_snapshots])
     window = recording.trace.demand_span_ns
-    states = States.of_replay(predicted)
-    order = predicted.machine.counted_order
-    numbers = _whole_numbers(predicted, states, order, window, instants)
+    instants = [snapshot.time_ns for snapshot in recording.dated_snapshots]
+    states, order = States.of_replay(predicted), predicted.machine.counted_order
+    read = states.at(np.array([*window, *instants]))
+    numbers = _whole_numbers(predicted, states, order, window, served_at(recording), read)
     if tp.FILEMAP_ADD not in recording.trace.tables:
         numbers |= dict.fromkeys(BY_USES, float("nan"))
     return numbers
@@ -147,23 +154,28 @@ def _whole_numbers(
     states: States,
     block_order: int,
     window: Window,
-    instants: np.ndarray | None = None,
+    served_ns: np.ndarray,
+    read: States | None = None,
 ) -> dict[str, float]:
-    """The numbers of `RUN_UNITS`; means are over these instants, None for all.
+    """The numbers of `RUN_UNITS`, and medians beside means of states under `MEDIAN` + the name.
 
-    Blocks smaller than a huge page are counted as parts of one: kernels with both can be compared.
+    Means and medians are over places of the load's progress (`at_progress`), by the states `read`,
+    None for all. Blocks smaller than a huge page are counted as parts of one: kernels with both can
+    be compared.
     """
+    read = states if read is None else read
     if block_order < PMD_ORDER:
-        states = replace(states, blocks=states.blocks * 2.0 ** (block_order - PMD_ORDER))
+        parts = 2.0 ** (block_order - PMD_ORDER)
+        states, read = (replace(each, blocks=each.blocks * parts) for each in (states, read))
         block_order = PMD_ORDER
-    inside = states.within(window)
-    inside = inside if instants is None else inside.at(instants)
-    zones = Zones(states=inside, block_order=block_order, run=(states, window))
+    alike = at_progress(read, window, served_ns)
+    zones = Zones(states=alike, block_order=block_order, run=(states, window))
     requests = {
         (row["class"], row["order"]): row for row in tables.folios.to_dict(orient="records")
     }
     return dict.fromkeys(voc.RUN_UNITS, float("nan")) | {
         **voc.of_run(voc.STATES, zones),
+        **{f"{MEDIAN}{name}": value for name, value in voc.medians_of_run(zones).items()},
         **voc.of_run(voc.HOLDS, Holds.of_table(tables.transactions_full)),
         **voc.of_run(voc.FALLBACKS, tables.fallbacks),
         **voc.of_run(voc.CHANGES, counter_changes(tables.vmstat, window)),

@@ -26,6 +26,7 @@ from pagealloc_model.recording.lock_profile import CLOCK_EVENT
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
 from pagealloc_model.recording.record.kswapd_sleep import LONGEST_S
+from pagealloc_model.recording.record.timely import PRIORITY
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.perf_file import open_perf_file
 
@@ -84,7 +85,6 @@ def why_unusable(event_file: Path) -> str:
 
 
 _PR_SET_PDEATHSIG = 1
-_PRIORITY = 20
 _FILES = 1 << 20
 _POLL_S = 0.1
 _ANSWERS = 4096
@@ -131,7 +131,7 @@ class PerfProcess:
         if host.has_capability(CAP_SYS_NICE):
             # A control group may keep real time to itself.
             with contextlib.suppress(OSError):
-                os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+                os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(PRIORITY))
 
     @property
     def ended(self) -> bool:

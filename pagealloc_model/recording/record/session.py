@@ -39,8 +39,10 @@ from pagealloc_model.recording.record.probes import KernelProbes
 from pagealloc_model.recording.record.snapshots import (
     copy_kernel_symbols,
     copy_pages,
+    read_state_files,
     take_snapshot,
 )
+from pagealloc_model.recording.record.timely import Writer, next_instant, real_time
 from pagealloc_model.recording.recording import write_meta
 from pagealloc_model.recording.state_file import STATE_SUFFIX, write_state
 from pagealloc_model.recording.state_instant import STATE_DIRECTORY
@@ -379,7 +381,8 @@ class _Session:
                 self._note("recording; Ctrl-C ends it")
                 if options.command:
                     self._command = self._start(options.command)
-                end = self._watch()
+                with real_time(self._host):
+                    end = self._watch()
                 recorded = self._finish(end)
                 self._keep(end)
             except OSError as error:
@@ -494,6 +497,13 @@ class _Session:
 
     def _watch(self) -> str:
         """Wait for the end, and do what is due meanwhile; returns what ended the recording."""
+        writer = Writer(self._recording)
+        try:
+            return self._wait_and_read(writer)
+        finally:
+            writer.close()
+
+    def _wait_and_read(self, writer: Writer) -> str:
         options, begin = self._options, time.monotonic()
         deadline = begin + (options.seconds or _NEVER)
         snapshot_due = begin + options.interval_s
@@ -515,13 +525,14 @@ class _Session:
                 return "seconds"
             if self._workspace.nearly_full(recent):
                 return _DISK
+            if writer.failed is not None:
+                return _DISK
             if now >= snapshot_due:
-                try:
-                    self._snapshot()
-                except OSError:
-                    return _DISK
+                writer.put(read_state_files(self._host))
+                self._snapshots += 1
                 # Reading takes zone locks: at most half of the time, however short the interval.
-                snapshot_due = max(snapshot_due + options.interval_s, 2 * time.monotonic() - now)
+                rested = 2 * time.monotonic() - now
+                snapshot_due = next_instant(begin, options.interval_s, rested)
             if now >= flush_due:
                 self._perf.flush()
                 size = event_file.stat().st_size

@@ -7,7 +7,8 @@ import gzip
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,37 @@ _READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", PRESSURE_FILE, CPU_TIMES_FILE,
 free list, which took 30 to 60 ms on a machine with 19 GiB free."""
 
 
-def take_snapshot(recording: Path, host: Host) -> int:
-    """Copy the state files into a new directory of the recording; unreadable ones are left.
+@dataclass(frozen=True, kw_only=True)
+class StateFiles:
+    """State files as they were read, not written yet.
 
-    All are read before anything is written, so that writing does not show in them. Each file's own
-    time of reading is kept beside them: a busy machine changes much between the first and the last.
+    Attributes:
+        time_ns: CLOCK_MONOTONIC at the start of the read.
+        contents: by name.
+        read_ns: CLOCK_MONOTONIC before and after each file's own read: a busy machine changes much
+            between the first and the last.
     """
+
+    time_ns: int
+    contents: Mapping[str, bytes]
+    read_ns: Mapping[str, tuple[int, int]]
+
+    def write(self, recording: Path) -> None:
+        """Write them into a new directory of the recording; none is left of an OSError."""
+        directory = recording / recordings.SNAPSHOT_DIRECTORY / f"{self.time_ns:020d}"
+        try:
+            directory.mkdir(parents=True)
+            for name, content in self.contents.items():
+                (directory / name).write_bytes(content)
+            times = format_read_times(self.read_ns)
+            (directory / READ_TIMES_FILE).write_text(times, encoding="ascii")
+        except OSError:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+def read_state_files(host: Host) -> StateFiles:
+    """Read the state files; unreadable ones are left out. Writing them does not show in them."""
     time_ns = time.monotonic_ns()
     contents: dict[str, bytes] = {}
     read_ns: dict[str, tuple[int, int]] = {}
@@ -54,16 +80,14 @@ def take_snapshot(recording: Path, host: Host) -> int:
         contents[CPU_TIMES_FILE] = cpu_lines(contents[CPU_TIMES_FILE])
     if stats := folio_stats(host):
         contents[FOLIO_STATS_FILE] = stats.encode("ascii")
-    directory = recording / recordings.SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
-    try:
-        directory.mkdir(parents=True)
-        for name, content in contents.items():
-            (directory / name).write_bytes(content)
-        (directory / READ_TIMES_FILE).write_text(format_read_times(read_ns), encoding="ascii")
-    except OSError:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    return time_ns
+    return StateFiles(time_ns=time_ns, contents=contents, read_ns=read_ns)
+
+
+def take_snapshot(recording: Path, host: Host) -> int:
+    """Copy the state files into a new directory of the recording; returns when, in ns."""
+    state = read_state_files(host)
+    state.write(recording)
+    return state.time_ns
 
 
 _FOLIO_STATS = (
