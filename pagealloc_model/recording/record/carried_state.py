@@ -53,10 +53,10 @@ _NOWHERE = -1
 _HEADS = -2
 """Links to lists' heads: minus two and less."""
 
-POSITION = "pages whose neighbours in their list are not known"
+POSITION = "pages whose place in their list is not known"
 LISTLESS_PAGES = "free pages whose list is not known"
 ALLOCATED = "pages allocated meanwhile, whose flags are not known"
-LRU_POSITION = "pages whose neighbours in their LRU list are not known"
+LRU_POSITION = "pages whose place in their LRU list is not known"
 AGAINST = "pages of which events and reading contradict each other"
 FREE_COUNT = "pages by which free lists and counters differ"
 PCP_COUNT = "pages by which per-CPU lists and counters differ"
@@ -245,6 +245,9 @@ def _as_read(reading: MovingReading) -> _Frames:
     where = np.full(length, USED, np.int8)
     where[pages.refcount < 0] = ABSENT
     loose = (pages.refcount == 0) & (pages.next & np.uint64(1) == 0) & (pages.flags & reserved == 0)
+    # links that lead to themselves were never on a list
+    nodes = np.arange(length, dtype=np.uint64) * np.uint64(pages.size)
+    loose &= pages.next != nodes + np.uint64(pages.base + pages.link_offset)
     where[loose] = LISTLESS
     order = pages.free_order.copy()
     cover_buddies(order, where)
@@ -545,6 +548,8 @@ class _Links(NamedTuple):
         before: those to the other side.
         after_left: neighbours that are still there, see `neighbours`.
         before_left: those on the other side.
+        after_gone: the page that left, of which nothing more is known, where there is no such one.
+        before_gone: the same on the other side.
     """
 
     group: np.ndarray
@@ -553,6 +558,8 @@ class _Links(NamedTuple):
     before: np.ndarray
     after_left: np.ndarray
     before_left: np.ndarray
+    after_gone: np.ndarray
+    before_gone: np.ndarray
 
 
 def _links(
@@ -577,12 +584,13 @@ def _links(
         group[on_lru] = loose + 1 + lru[on_lru]
     addresses = np.array([head.address for head in reading.heads], np.uint64)
     by_address = np.argsort(addresses, kind="stable")
-    sides, left = [], []
+    sides, left, gone = [], [], []
     for words in (pages.next, pages.prev):
         sides.append(_decoded(words, pages, addresses[by_address], by_address))
         left.append(np.full(len(words), _NOWHERE, np.int64))
-        neighbours(sides[-1], *groups, left[-1])
-    return _Links(groups[0], loose, *sides, *left)
+        gone.append(np.full(len(words), _NOWHERE, np.int64))
+        neighbours(sides[-1], *groups, left[-1], gone[-1])
+    return _Links(groups[0], loose, *sides, *left, *gone)
 
 
 def _buddy_groups(zones: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -600,7 +608,10 @@ def _loose_entries(
     """
     group, length = links.group, len(links.group)
     follower, leader = np.full(length, -1, np.int64), np.full(length, -1, np.int64)
-    chain(links.after_left, links.before_left, group, follower, leader, np.arange(length))
+    roots = np.arange(length)
+    chain(links.after_left, links.before_left, group, follower, leader, roots)
+    ahead = np.full(length, -1, np.int64)
+    chain_across(links.after_gone, links.before_gone, group, follower, leader, roots, ahead)
     firsts = np.flatnonzero((group >= 0) & (leader < 0))
     pfns, fragment = np.empty(length, np.int64), np.empty(length, np.int64)
     count = walk(follower, firsts, pfns, fragment)
@@ -634,6 +645,10 @@ def _loose_entries(
         is_known |= is_at
     _, of_row, per_row = np.unique(row, return_inverse=True, return_counts=True)
     is_known |= (per_row[of_row.ravel()] == 1) | (row < 0)
+    # between head and tail the largest of the others has its place
+    by_size = np.flatnonzero(~is_known)
+    by_size = by_size[np.lexsort((sizes[by_size], row[by_size]))]
+    is_known[by_size[np.diff(row[by_size], append=-1) != 0]] = True
     unsure = np.where(is_known, 0, sizes << np.maximum(table[row, 3], 0))
     losses = {POSITION: int(unsure[~is_lru].sum()), LRU_POSITION: int(unsure[is_lru].sum())}
     found = row[fragment]
@@ -700,7 +715,11 @@ def _decoded(
 
 @entry
 def neighbours(
-    links: np.ndarray, group: np.ndarray, group_read: np.ndarray, found: np.ndarray
+    links: np.ndarray,
+    group: np.ndarray,
+    group_read: np.ndarray,
+    found: np.ndarray,
+    gone: np.ndarray,
 ) -> None:
     """No kernel function: the next entry in one direction that is still there.
 
@@ -709,6 +728,7 @@ def neighbours(
         group: what may lie on one list with each entry, -1 for no entry.
         group_read: the same when each page was read: those that left since are passed over.
         found: becomes a page frame, a head as in `links`, or -1.
+        gone: becomes the last page passed over where it is -1.
     """
     for pfn in range(len(group)):
         if group[pfn] < 0:
@@ -717,6 +737,7 @@ def neighbours(
         hops = 0
         while other >= 0 and group[other] != group[pfn] and hops < _MOST_HOPS:
             hops += 1
+            gone[pfn] = other
             other = links[other] if group_read[other] == group[pfn] else _NOWHERE
         found[pfn] = other if other < 0 or group[other] == group[pfn] else _NOWHERE
 
@@ -768,6 +789,37 @@ def chain(
                 _tie(pfn, other, follower, leader, roots)
             other = before[pfn]
             if other >= 0 and not is_mutual:
+                _tie(other, pfn, follower, leader, roots)
+
+
+@entry
+def chain_across(
+    after_gone: np.ndarray,
+    before_gone: np.ndarray,
+    group: np.ndarray,
+    follower: np.ndarray,
+    leader: np.ndarray,
+    roots: np.ndarray,
+    ahead: np.ndarray,
+) -> None:
+    """No kernel function: chain entries between which lay one page that had left when it was read.
+
+    Args:
+        after_gone: that page behind each entry, -1 for none.
+        before_gone: that before it.
+        group: -1 for no entry.
+        follower: see `chain`.
+        leader: the same.
+        roots: as `chain` leaves them.
+        ahead: -1 by page frame; room for the entry before each page that left.
+    """
+    for pfn in range(len(group)):
+        if group[pfn] >= 0 and follower[pfn] < 0 and after_gone[pfn] >= 0:
+            ahead[after_gone[pfn]] = pfn
+    for pfn in range(len(group)):
+        if group[pfn] >= 0 and leader[pfn] < 0 and before_gone[pfn] >= 0:
+            other = ahead[before_gone[pfn]]
+            if other >= 0 and group[other] == group[pfn]:
                 _tie(other, pfn, follower, leader, roots)
 
 

@@ -76,7 +76,7 @@ def test_what_alloc_pages_bulk_took_is_missed_without_its_probe() -> None:
     carried = carried_state(reading, replace(quiet().whole_trace, tables={}))
     shares = in_place(truth, carried)
     assert 0.95 < shares["per-CPU lists"] < 1
-    assert carried.uncertain[carry.PCP_COUNT] == 24
+    assert carried.uncertain[carry.PCP_COUNT] == 28
 
 
 def test_a_machine_that_stood_still_has_the_same_state_either_way() -> None:
@@ -109,9 +109,9 @@ def test_pages_between_lost_links_are_counted() -> None:
     free = truth.lists(ON_FREE_LIST)
     longest = int(free[np.argmax(truth.list_length[free])])
     pfns, order = truth.pages_of(longest), int(truth.list_order[longest])
-    assert len(pfns) > 8
+    assert len(pfns) > 12
     following, before = reading.pages.next.copy(), reading.pages.prev.copy()
-    for place in (3, 5):  # between entries 3 and 4, 5 and 6
+    for place in (3, 5, 8):  # behind the head's lie entries 4 and 5, and 6 to 8
         following[pfns[place]] = before[pfns[place + 1]] = POISON
     torn = replace(reading, pages=reading.pages._replace(next=following, prev=before))
     carried = carried_state(torn, quiet().whole_trace)
@@ -120,6 +120,34 @@ def test_pages_between_lost_links_are_counted() -> None:
     before[pfns[6]] = reading.pages.prev[pfns[6]]  # one side tells as much as both
     torn = replace(reading, pages=reading.pages._replace(next=following, prev=before))
     assert carry.POSITION not in carried_state(torn, quiet().whole_trace).uncertain
+
+
+def test_entries_are_neighbours_across_one_that_left_before_it_was_read() -> None:
+    reading, truth = twice("a second")
+    free = truth.lists(ON_FREE_LIST)
+    pfns = truth.pages_of(int(free[np.argmax(truth.list_length[free])]))
+    gone = int(np.flatnonzero(truth.page_refcount == 1)[0])
+    following, before = reading.pages.next.copy(), reading.pages.prev.copy()
+    node = reading.pages.base + reading.pages.link_offset + gone * reading.pages.size
+    following[pfns[3]] = before[pfns[4]] = node
+    torn = replace(reading, pages=reading.pages._replace(next=following, prev=before))
+    carried = carried_state(torn, quiet().whole_trace)
+    assert carry.POSITION not in carried.uncertain
+    assert in_place(truth, carried)["neighbours in free lists"] == 1.0
+
+
+def test_a_page_that_was_never_on_a_list_is_in_use() -> None:
+    reading, truth = twice("a second")
+    pfn = int(np.flatnonzero(truth.page_refcount > 1)[0])
+    following, refcount = reading.pages.next.copy(), reading.pages.refcount.copy()
+    following[pfn] = reading.pages.base + reading.pages.link_offset + pfn * reading.pages.size
+    refcount[pfn] = 0
+    pages = reading.pages._replace(next=following, refcount=refcount)
+    carried = carried_state(replace(reading, pages=pages), quiet().whole_trace)
+    assert carry.LISTLESS_PAGES not in carried.uncertain
+    following[pfn] = POISON
+    carried = carried_state(replace(reading, pages=pages), quiet().whole_trace)
+    assert carried.uncertain[carry.LISTLESS_PAGES] == 1
 
 
 def test_events_lost_meanwhile_are_counted() -> None:
