@@ -703,6 +703,7 @@ class Comparison:
             },
             assumptions=assumed,
             doubts=tuple(f"{check.check} ({check.level}): {check.found}" for check in odd),
+            seeds=self.seeds,
         )
 
 

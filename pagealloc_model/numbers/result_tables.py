@@ -28,6 +28,7 @@ PLAIN_RULE = (
     "count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. Last "
     "column: + better, - worse. No recording shows the model's error for these rows."
 )
+OF_ONE_SEED = "of one seed"
 SIGNED_RULE = (
     "Sign rule: change is patch - base in percent of base. It is a number, marked n, where base is "
     "a count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. "
@@ -36,8 +37,8 @@ SIGNED_RULE = (
     "excludes 0 (in error: it contains 0). error, null: that of the model and of the null model on "
     "this recording, as pagealloc validate has them: of states the mean distance over time in "
     "share of the measured range, of counts (predicted - measured) / measured, of fewer than ten "
-    "events as 7/9; of one seed. unchecked: the recording does not show this metric, so no error "
-    "is added. one seed: too rare to judge from one seed. unproven: larger than the error, but the "
+    f"events as 7/9; {OF_ONE_SEED}. unchecked: the recording does not show this metric, so no "
+    "error is added. one seed: too rare to judge from one seed. unproven: larger than the error, but the "
     "null model is as near to this metric of the recording as the model."
 )
 MMTESTS_RULE = (
@@ -84,6 +85,12 @@ class Footer:
     divergences: Mapping[str, int] = field(default_factory=dict)
     assumptions: str = ""
     doubts: tuple[str, ...] = ()
+    seeds: int = 1
+
+    @property
+    def runs(self) -> str:
+        """What a column is of, in words."""
+        return "one run" if self.seeds == 1 else f"means of {self.seeds} seeds"
 
     def to_text(self, width: int = WIDTH) -> str:
         """Labelled lines."""
@@ -96,7 +103,7 @@ class Footer:
             "lost": f"{count_of(self.lost_events, 'event')} in the recording",
             "doubtful": "; ".join(self.doubts),
             "diverged": ", ".join(counted) or "nowhere",
-            "made with": f"pagealloc_model {self.version}, one run per column: no significance "
+            "made with": f"pagealloc_model {self.version}, {self.runs} per column: no significance "
             "test",
         }
         return labelled(lines, width)
@@ -142,6 +149,8 @@ def comparison_table(
         titles, rule = ("error", "null", ""), MMTESTS_RULE
     elif not is_judged:
         titles, rule = ("change", ""), PLAIN_RULE
+    if isinstance(footer, Footer) and footer.seeds > 1:
+        rule = rule.replace(OF_ONE_SEED, footer.runs)
     known = rows[rows["base"].notna() | rows["patch"].notna()]
     lines: list[tuple[Any, ...]] = []
     for row in known.itertuples():

@@ -429,6 +429,9 @@ def test_rows_over_seeds_are_means_with_each_seeds_own_error() -> None:
     half = own[0].loc[alone, "patch"] / 2
     pd.testing.assert_series_equal(rows.loc[alone, "patch"], half, check_names=False)
     assert "Means over 2 seeds." in " ".join(repr(both).split())
+    text = " ".join(both.to_text().split())
+    assert "7/9; means of 2 seeds. unchecked" in text and "means of 2 seeds per column" in text
+    assert "7/9; of one seed. unchecked" in " ".join(runs[0].to_text().split())
     assert both.to_dict()["seeds"] == 2
     assert repeated([both]).runs == 2
 
