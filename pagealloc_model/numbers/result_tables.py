@@ -38,8 +38,8 @@ SIGNED_RULE = (
     "this recording, as pagealloc validate has them: of states the mean distance over time in "
     "share of the measured range, of counts (predicted - measured) / measured, of fewer than ten "
     f"events as 7/9; {OF_ONE_SEED}. unchecked: the recording does not show this metric, so no "
-    "error is added. one seed: too rare to judge from one seed. unproven: larger than the error, but the "
-    "null model is as near to this metric of the recording as the model."
+    "error is added. one seed: too rare to judge from one seed. unproven: larger than the error, "
+    "but the null model is as near to this metric of the recording as the model."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
