@@ -104,12 +104,19 @@ def key_of(m: at.Arrays, pfn: int) -> int:
 
 
 @inner
+def run_of(m: at.Arrays, pfn: int) -> int:
+    """Part of do_fault_around(): return what pages that are mapped together draw by (S10.5)."""
+    number = int(m.folios[pfn]["object"])
+    return number >> pr.RUN_SHIFT if number > 0 else -1 - (pfn >> pr.RUN_SHIFT)
+
+
+@inner
 def is_referenced(m: at.Arrays, pfn: int) -> bool:
     """Part of folio_check_references(): draw; returns whether a scan finds a folio in use."""
     share = pr.FILE_REFERENCED if int(m.folios[pfn]["kind"]) == pr.FILE else pr.ANON_REFERENCED
     number = int(m.folios[pfn]["scans"])
     m.folios[pfn]["scans"] = (number + 1) & 255
-    return draw(m, key_of(m, pfn), REFERENCED, number) < value_of(m, share)
+    return draw(m, run_of(m, pfn), REFERENCED, number) < value_of(m, share)
 
 
 @inner

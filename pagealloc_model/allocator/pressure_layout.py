@@ -38,6 +38,8 @@ INACTIVE_ANON, ACTIVE_ANON, INACTIVE_FILE, ACTIVE_FILE = 0, 1, 2, 3
 LRU_LISTS = 4
 CLUSTER = 32
 """Pages that reclaim and compaction take up at a time."""
+RUN_SHIFT = 4
+"""Of the 16 pages that a fault maps around its own: `fault_around_pages` (mm/memory.c, 6.12)."""
 LOWEST_PRIORITY = 12
 RETRIES_MAX = 16
 SHRINK_BATCH = 128

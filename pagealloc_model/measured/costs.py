@@ -175,9 +175,9 @@ def recorded_elastic_costs(trace: Trace, start: Snapshot | None = None) -> dict[
     """Costs of reclaim and compaction in a recording, by field of `ElasticAssumptions`.
 
     None, or no entry, where it shows none. Without a recorded run of kswapd, its cost is that of
-    direct reclaim. `start`, the snapshot that a replay begins with, has the shares of pages that
-    reclaim scanned and did not free before; its `pgmigrate_fail` counts attempts, so it does not
-    say what cannot be moved (S9.9).
+    direct reclaim. Without recorded clusters of reclaim, `start`, the snapshot that a replay begins
+    with, has the share of files' pages that reclaim scanned and did not free before; its
+    `pgmigrate_fail` counts attempts, so it does not say what cannot be moved (S9.9).
     """
     known = {
         "kswapd_free_ns": recorded_reclaim_ns(trace),
@@ -191,6 +191,31 @@ def recorded_elastic_costs(trace: Trace, start: Snapshot | None = None) -> dict[
             share = round(1000 * (scanned - stolen) / scanned)
             known["file_referenced_per_mille"] = min(max(share, 0), 1000)
             known["file_dirty_per_mille"] = 0
+    return known | recorded_use(trace)
+
+
+_IN_USE = ("nr_activate0", "nr_activate1", "nr_ref_keep")
+"""What a cluster kept because it was in use: activated, anonymous and of files; kept once more."""
+_FILE_CLUSTER = 2
+"""Bit of `reclaim_flags`: RECLAIM_WB_FILE, without it RECLAIM_WB_ANON (vmscan.h, 6.12)."""
+
+
+def recorded_use(trace: Trace) -> dict[str, int]:
+    """Shares of scanned pages that recorded reclaim found in use, by `ElasticAssumptions`' fields.
+
+    They are of the clusters of `shrink_inactive_list()`; a kind of which none was scanned has none.
+    """
+    shrunk = trace.tables.get(tp.LRU_SHRINK_INACTIVE, {})
+    if not {*_IN_USE, "nr_scanned", "reclaim_flags"} <= shrunk.keys():
+        return {}
+    known = {}
+    used = sum(shrunk[name].astype(np.int64) for name in _IN_USE)
+    is_file = shrunk["reclaim_flags"].astype(np.int64) & _FILE_CLUSTER != 0
+    for kind, own in (("file", is_file), ("anon", ~is_file)):
+        if scanned := int(shrunk["nr_scanned"][own].astype(np.int64).sum()):
+            known[f"{kind}_referenced_per_mille"] = round(1000 * int(used[own].sum()) / scanned)
+            if kind == "file":
+                known["file_dirty_per_mille"] = 0
     return known
 
 

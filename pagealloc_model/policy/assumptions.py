@@ -27,7 +27,8 @@ class ElasticAssumptions(metaclass=Given):
     in ns.
 
     Attributes:
-        file_referenced_per_mille: scanned pages of files that turn out to be in use.
+        file_referenced_per_mille: scanned pages of files that turn out to be in use; the 16 that a
+            fault maps together are used together (S10.5).
         anon_referenced_per_mille: the same of anonymous pages.
         file_dirty_per_mille: scanned pages of files that must be written first.
         anon_scan_percent: share of the anonymous lists that a pass scans, in percent of what it

@@ -18,7 +18,7 @@ from pagealloc_model.recording.trace.columns import Event
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
-_LRU_ORDER = "lru_as_recorded"
+_LRU_ORDER, _ANON_USE = "lru_as_recorded", "anon_referenced_per_mille"
 READ = {
     "kswapd_as_recorded": "kswapd's pace and CPU*",
     _LRU_ORDER: "order of reclaim at the start*",
@@ -29,6 +29,7 @@ READ = {
     "compaction_contended_per_mille": "compactions that give way",
     "base_pages_per_huge": "base pages in place of a huge one",
     "file_referenced_per_mille": "share of file pages in use",
+    _ANON_USE: "share of anonymous pages in use",
 }
 """Fields of `ElasticAssumptions` that a recording can show, in words; * is imposed: the recorded
 kernel's own doing, which a replay takes over."""
@@ -59,7 +60,9 @@ class ElasticValues:
 
     def __str__(self) -> str:
         words = [text for name, text in READ.items() if name in self.read]
-        lacking = [text.rstrip("*") for name, text in READ.items() if name not in self.read]
+        # anonymous pages are scanned where there is swap: elsewhere their share is no lack
+        asked = {name: text for name, text in READ.items() if name != _ANON_USE}
+        lacking = [text.rstrip("*") for name, text in asked.items() if name not in self.read]
         if self.has_state:
             words.append("LRU lists and compaction's positions at the start")
             lacking.remove(READ[_LRU_ORDER].rstrip("*"))

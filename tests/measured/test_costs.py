@@ -13,9 +13,11 @@ from pagealloc_model.measured.costs import (
     recorded_elastic_costs,
     recorded_kswapd_ns,
     recorded_reclaim_ns,
+    recorded_use,
 )
 from pagealloc_model.recording.snapshot import Snapshot
-from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.recording.trace import tracepoints as tp
+from pagealloc_model.recording.trace.columns import Event, Trace
 from tests.small_recordings import TimedEvents, shipped_recording
 
 
@@ -39,9 +41,48 @@ def test_shares_are_those_of_what_was_counted(
     tmp_path: Path, counts: dict[str, int], per_mille: int | None
 ) -> None:
     trace = shipped_recording("highatomic_stock").trace
+    own = {name: table for name, table in trace.tables.items() if name != tp.LRU_SHRINK_INACTIVE}
+    trace = replace(trace, tables=own)
     shown = {"file_referenced_per_mille": per_mille, "file_dirty_per_mille": 0}
     expected = recorded_elastic_costs(trace) | (shown if per_mille is not None else {})
     assert recorded_elastic_costs(trace, start_with(tmp_path, **counts)) == expected
+
+
+def clusters(trace: Trace, **columns: list[int]) -> Trace:
+    """The trace with such clusters of reclaim."""
+    names = ("nr_scanned", "nr_activate0", "nr_activate1", "nr_ref_keep", "reclaim_flags")
+    count = len(columns["nr_scanned"])
+    table = {name: np.array(columns.get(name, [0] * count), np.int32) for name in names}
+    return replace(trace, tables={tp.LRU_SHRINK_INACTIVE: table})
+
+
+def test_pages_in_use_are_those_that_recorded_clusters_kept() -> None:
+    """Files and anonymous memory apart; what was dirty or could not be unmapped is no use."""
+    stock = shipped_recording("highatomic_stock").trace
+    trace = clusters(
+        stock,
+        nr_scanned=[32, 32, 32, 4],
+        nr_activate0=[0, 0, 3, 0],
+        nr_activate1=[0, 7, 0, 0],
+        nr_ref_keep=[1, 0, 9, 2],
+        reclaim_flags=[10, 6, 9, 25],
+    )
+    shown = {"file_referenced_per_mille": 125, "anon_referenced_per_mille": 389}
+    assert recorded_use(trace) == shown | {"file_dirty_per_mille": 0}
+    assert recorded_elastic_costs(trace).items() >= shown.items()
+
+
+def test_a_kind_that_was_not_scanned_shows_no_share(tmp_path: Path) -> None:
+    stock = shipped_recording("highatomic_stock").trace
+    assert set(recorded_use(clusters(stock, nr_scanned=[32], reclaim_flags=[9]))) == {
+        "anon_referenced_per_mille"
+    }
+    assert recorded_use(clusters(stock, nr_scanned=[])) == {}
+    assert recorded_use(replace(stock, tables={})) == {}
+    # what was counted since boot gives way to it
+    start = start_with(tmp_path, pgscan_file=1000, pgsteal_file=960)
+    own = clusters(stock, nr_scanned=[32], nr_activate1=[0], reclaim_flags=[2])
+    assert recorded_elastic_costs(own, start)["file_referenced_per_mille"] == 0
 
 
 def runs_of_compaction(*runs: tuple[int, int, int]) -> TimedEvents:

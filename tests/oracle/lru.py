@@ -58,10 +58,17 @@ class Folio:
         return -1 - self.pfn if self.object is None else self.object + 1
 
     def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
-        """Draw once more; returns whether it happens."""
+        """Draw once more; returns whether it happens.
+
+        The 16 pages that a fault maps around its own are used together: those of as many objects
+        in a row, or page frames where no object is known.
+        """
         number = self.draws[purpose] % DRAWS
         self.draws[purpose] += 1
-        return draw(seed, self._key, purpose, number) < per_mille
+        key = self._key
+        if purpose is Purpose.REFERENCED:
+            key = -1 - self.pfn // 16 if self.object is None else (self.object + 1) // 16
+        return draw(seed, key, purpose, number) < per_mille
 
     def cannot_move(self, options: ElasticOptions) -> bool:
         """Whether a folio stays where it is until it is freed (S9.9).

@@ -43,9 +43,11 @@ static int64_t mixed(int64_t value)
 	return value ^ (value >> 16);
 }
 
-static bool is_drawn(long pfn, int purpose, int number, int share)
+/* Pages that a fault maps together draw together: 1 << `shift`. */
+static bool is_drawn(long pfn, int shift, int purpose, int number, int share)
 {
-	int64_t key = folios[pfn].object > 0 ? folios[pfn].object : -1 - pfn;
+	int64_t object = folios[pfn].object;
+	int64_t key = object > 0 ? object >> shift : -1 - (pfn >> shift);
 
 	return mixed(mixed(mixed(value_of(PR_SEED) + key) + purpose) + number) % 1000 <
 	       value_of(share);
@@ -55,13 +57,13 @@ static bool is_found_in_use(long pfn)
 {
 	int share = folios[pfn].kind == PR_FILE ? PR_FILE_REFERENCED : PR_ANON_REFERENCED;
 
-	return is_drawn(pfn, 1, folios[pfn].scans++, share);
+	return is_drawn(pfn, PR_RUN_SHIFT, 1, folios[pfn].scans++, share);
 }
 
 static bool is_dirty(long pfn)
 {
 	return folios[pfn].kind == PR_FILE &&
-	       is_drawn(pfn, 2, folios[pfn].writes++, PR_FILE_DIRTY);
+	       is_drawn(pfn, 0, 2, folios[pfn].writes++, PR_FILE_DIRTY);
 }
 
 static void free_in_use(long pfn)
