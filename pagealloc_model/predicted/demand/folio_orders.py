@@ -60,9 +60,9 @@ def with_anon_orders(
 
 
 def _are_of(events: np.ndarray, kind: int) -> np.ndarray:
-    """Mask of events of known objects of a class, outside interrupts."""
+    """Mask of events of known objects of a class."""
     mask = (events["bits"] >> np.uint32(pr.CLASS_SHIFT) & np.uint32(3)) == kind
-    return mask & (events["object"] >= 0) & (events["bits"] & np.uint32(at.IN_INTERRUPT) == 0)
+    return mask & (events["object"] >= 0)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ def with_ranges_freed_whole(demand: Demand) -> Demand:
     """The demand in which an allocation that was split and freed as a range is freed whole.
 
     Such a range shows as frees of single pages: all pages of one allocation, in order, one right
-    after the other on a CPU, but for interrupts, and in no folio batch (T10.8). Its free stands
-    where the last one was.
+    after the other on a CPU and in no folio batch (T10.8). An interrupt that allocates or frees
+    amid them leaves them single. The free stands where the last one was.
     """
     events, objects = demand.events, demand.objects
 
@@ -59,7 +59,7 @@ def with_ranges_freed_whole(demand: Demand) -> Demand:
 def _is_in_turn(events: np.ndarray, pages: int) -> bool:
     """Tell whether a CPU frees an allocation's pages, in order, and does nothing else meanwhile."""
     first = events[0]
-    own = events[(events["cpu"] == first["cpu"]) & (events["bits"] & at.IN_INTERRUPT == 0)]
+    own = events[events["cpu"] == first["cpu"]]
     return (
         len(own) == pages
         and bool((own["object"] == first["object"]).all())

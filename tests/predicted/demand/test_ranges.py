@@ -91,11 +91,7 @@ def whole_by_hand(demand: Demand) -> list[tuple[int, ...]]:
         if not order or len(own) != 1 << order:
             continue
         cpu = int(events["cpu"][own[0]])
-        between = [
-            row
-            for row, _, on, bits, _, _ in rows[own[0] : own[-1] + 1]
-            if on == cpu and not bits & at.IN_INTERRUPT
-        ]
+        between = [row for row, _, on, *_ in rows[own[0] : own[-1] + 1] if on == cpu]
         in_turn = [int(events["offset"][row]) for row in own] == list(range(1 << order))
         if between == own and in_turn:
             for row in own[:-1]:
