@@ -113,7 +113,7 @@ def test_a_reserved_block_alone_keeps_compaction_from_being_declined(
     left_out: bool, compactions: int
 ) -> None:
     """S9.10: without it the one before reclaim is declined; what reclaim frees is in pieces."""
-    scenario = random_of_kind("hiding_elastic", 4, 3, ("6.12",))
+    scenario = random_of_kind("hiding_elastic", 3, 3, ("6.12",))
     options = replace(scenario.options, index_without_highatomic=left_out)
     oracle = assert_agreement(replace(scenario, options=options))
     assert oracle.memory.counts["compact_stall"] == compactions
