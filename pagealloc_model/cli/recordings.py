@@ -21,6 +21,7 @@ from pagealloc_model.cli.arguments import (
     opened,
     refuse,
 )
+from pagealloc_model.recording.record.kswapd_sleep import LONGEST_S
 
 RECORDING_IMPOSSIBLE = COMMAND_FAILED = 1
 
@@ -145,9 +146,9 @@ def add_record(commands: Commands) -> None:
         "--settle",
         type=float,
         metavar="S",
-        default=10.0,
+        default=LONGEST_S,
         help="before the first event, wait until kswapd sleeps, so that settings have had "
-        "their effect, for S seconds at most (10); 0: do not wait",
+        f"their effect, for S seconds at most ({LONGEST_S:g}); 0: do not wait",
     )
     parser.add_argument(
         "--buffer",

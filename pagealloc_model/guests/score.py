@@ -96,7 +96,7 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
         with one in `RIGHT_SIZE`, of elastic replays.
     """
     changes = each_pair_once(changes)
-    null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
+    null = changes[changes["mode"] == LITERAL].assign(predicted=0.0)
     null["verdict"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
     null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
     known = [mode for mode in MODES if (changes["mode"] == mode).any()]

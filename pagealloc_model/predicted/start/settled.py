@@ -9,6 +9,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.predicted.runner import Runner
+from pagealloc_model.recording.record.kswapd_sleep import LONGEST_S
 from pagealloc_model.recording.recorded_machine import start_snapshots
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 MARKS = ("min_free_kbytes", "watermark_scale_factor", "lowmem_reserve_ratio")
 """Policy fields that move watermarks, or what zones keep back, as soon as they are set."""
-LONGEST_NS = 10_000_000_000
-"""As long as a recorder waits for kswapd (`recording.record.kswapd_sleep`)."""
+LONGEST_NS = int(LONGEST_S * 1e9)
+"""As long as a recorder waits for kswapd."""
 SEEN_NS = 20_000_000
 """Two snapshots so far apart tell: a kswapd at work takes up a cluster every 5 to 20 ms."""
 
