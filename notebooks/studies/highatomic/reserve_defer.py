@@ -15,6 +15,8 @@ GROUPS = {
     "_73": "7.3.4, defer",
     "_p0": "6.12.117, defer, proactiveness 0",
     "_dm": "6.12.117, defer+madvise",
+    "_wn": "6.12.117, madvise, not advised",
+    "_73wn": "7.3.4, madvise, not advised",
 }
 """What a side's name ends with, and the kernel and settings of that group."""
 CHANGES = {
@@ -24,6 +26,7 @@ CHANGES = {
     "index": "index alone",
     "score": "score alone",
     "cap": "compact_gap() capped",
+    "sent": "the patch as sent",
 }
 """What a side's name begins with; each is compared with no change of its group."""
 COUNTERS = ("compact_stall", "compact_success", "kswapd_scanned", "kcompactd_scanned")

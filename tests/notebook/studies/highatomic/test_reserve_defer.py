@@ -20,8 +20,9 @@ from pagealloc_model.numbers.statistics import change_interval
 def test_sides_are_the_registered_ones_and_their_boots_are_numbered(checkout: Path) -> None:
     folder = checkout / "data" / "experiments" / "reserve_defer"
     registered = tomllib.loads((folder / "registered.toml").read_text())
-    groups = ("defer", "parts", "rule_73", "defer_madvise", "without_daemon")
-    sides = {side for group in groups for side in registered[group]} - {"seen", "claim"}
+    groups = ("defer", "parts", "rule_73", "defer_madvise", "without_daemon", "as_sent")
+    words = {"seen", "claim", "added", "kernels", "repeats"}
+    sides = {side for group in groups for side in registered[group]} - words
     assert sides <= {start + end for start in CHANGES for end in GROUPS}
     for side, own in defer_boots().groupby("side"):
         assert side in sides
