@@ -75,6 +75,8 @@ class Guest:
         nodes: memory and CPUs of each NUMA node, as virtme-ng takes them; () for one node.
         boot: boot parameters of all runs.
         kvm: "auto" tries it, "no" does without, "yes" relies on it.
+        clock: of an emulated guest: "host", or "instructions", with which its time goes on by 8 ns
+            with each instruction of any CPU, so that what else the host does changes little.
         parallel: guests at once.
         timeout_s: the longest that a run may take.
         disk: bytes of the scratch disk's file "big", which takes no room; 0 for no disk.
@@ -85,6 +87,7 @@ class Guest:
     nodes: tuple[str, ...] = ()
     boot: tuple[str, ...] = ()
     kvm: str = "auto"
+    clock: str = "host"
     parallel: int = 1
     timeout_s: float = 900.0
     disk: int = 4 << 30
@@ -245,6 +248,8 @@ def _setting(value: Any) -> str:
 
 
 _KVM = ("auto", "yes", "no")
+CLOCKS = HOST_CLOCK, INSTRUCTIONS = "host", "instructions"
+"""What an emulated guest's time is: the host's, or counted in instructions."""
 _FIELDS: dict[str, Any] = dict(
     name=str,
     kernel=[dict(image=str, name=str, rules=_rules, policy=_policy)],
@@ -271,6 +276,7 @@ _FIELDS: dict[str, Any] = dict(
         nodes=_nodes,
         boot=_words,
         kvm=lambda name: _checked(name, name in _KVM, 'is none; write "auto", "yes" or "no"'),
+        clock=lambda name: _checked(name, name in CLOCKS, f"is none of {', '.join(CLOCKS)}"),
         parallel=_count,
         timeout_s=_seconds,
         disk=_size,

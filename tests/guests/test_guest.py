@@ -46,7 +46,7 @@ def boot(tmp_path: Path, **guest: object) -> Boot:
     (tmp_path / "bzImage").write_bytes(b"no kernel")
     return Boot(
         image=tmp_path / "bzImage",
-        guest=Guest(kvm="no", **guest),  # type: ignore[arg-type]
+        guest=Guest(**{"kvm": "no"} | guest),  # type: ignore[arg-type]
         boot=("psi=1",),
         order=Order(workload="true"),
         disk=None,
@@ -61,7 +61,7 @@ def virtme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Virtme:
     def guests_of(body: str) -> VirtmeGuests:
         program = tmp_path / "vng"
         program.write_text(
-            f'#!/bin/sh\necho "$@" > {tmp_path}/words\nfolder={tmp_path}/run\n{body}\n'
+            f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words\nfolder={tmp_path}/run\n{body}\n'
         )
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(guest_module, "find_virtme", lambda: str(program))
@@ -105,8 +105,21 @@ def test_what_virtme_is_asked_for(tmp_path: Path) -> None:
 def test_a_guest_that_answers_is_done(tmp_path: Path, virtme: Virtme) -> None:
     guests = virtme(f"""echo '{{"error": "", "seconds": 1.0}}' > $folder/{ANSWER_FILE}""")
     guests(boot(tmp_path), tmp_path / "run", never)
-    assert (tmp_path / "words").read_text().split()[-1] == "--disable-kvm"
     assert json.loads((tmp_path / "run/order.json").read_text())["workload"] == "true"
+
+
+@pytest.mark.parametrize("clock", ["host", "instructions"])
+@pytest.mark.parametrize("kvm", ["yes", "no"])
+def test_only_an_emulated_guest_counts_instructions(
+    tmp_path: Path, virtme: Virtme, kvm: str, clock: str
+) -> None:
+    guests = virtme(f"""echo '{{"error": "", "seconds": 1.0}}' > $folder/{ANSWER_FILE}""")
+    guests(boot(tmp_path, kvm=kvm, clock=clock), tmp_path / "run", never)
+    words = (tmp_path / "words").read_text().splitlines()
+    assert sys.executable in words[words.index("--exec") + 1]
+    assert ("--disable-kvm" in words) == (kvm == "no")
+    counted = [word for word in words if word.startswith("--qemu-opts=") and "-icount" in word]
+    assert bool(counted) == (kvm == "no" and clock == "instructions")
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,10 @@ WRONG = {
         PLAN.replace('command = "true"', 'name = "forks"\nprepare = "true"'),
         "workload.prepare: goes with command",
     ),
+    "clock": (
+        f'{PLAN}[guest]\nclock = "sundial"',
+        "guest.clock: 'sundial' is none of host, instructions",
+    ),
     "kvm": (f'{PLAN}[guest]\nkvm = "perhaps"', "guest.kvm: 'perhaps' is none"),
     "memory": (f'{PLAN}[guest]\nmemory = "much"', "guest.memory: 'much' is no size"),
     "timeout": (f"{PLAN}[guest]\ntimeout_s = 0", "guest.timeout_s: 0 is no number of seconds"),
