@@ -15,6 +15,7 @@ from pagealloc_model.allocator.compaction import (
     proactive_marks,
     set_control,
 )
+from pagealloc_model.allocator.cpu_time import begin_on_cpu, time_of_work
 from pagealloc_model.allocator.highatomic import unreserve_whole_blocks
 from pagealloc_model.allocator.layout import node_at, zone_at
 from pagealloc_model.allocator.pcp import __drain_all_pages
@@ -84,6 +85,7 @@ def set_background_control(m: at.Arrays, node: int) -> None:
     """Part of kcompactd_do_work(): fill the control block that all zones of a round share."""
     words = node_pressure_at(m, node)
     order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
+    begin_on_cpu(m, words + pr.KCOMPACTD_CPU_TIME)
     set_control(m, 1 + node, order, at.UNMOVABLE, pr.SYNC_LIGHT, m.st[words + pr.KSWAPD_CPU])
     run = compactor_at(m, 1 + node)
     m.st[run + pr.RUN_FLAGS] = background_flags(m) if order > 0 else 0
@@ -98,7 +100,7 @@ def kcompactd_do_work(m: at.Arrays, node: int) -> bool:
     if zone >= 0:
         order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
         status, cost = compact_unit(m, 1 + node)
-        m.st[words + pr.KCOMPACTD_DUE] += cost
+        m.st[words + pr.KCOMPACTD_DUE] += time_of_work(m, words + pr.KCOMPACTD_CPU_TIME, cost)
         if order >= 0 and status == pr.SUCCESS:
             compaction_defer_reset(m, zone, order, False)
         elif order >= 0 and (status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED):

@@ -6,6 +6,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.compaction import compact_gap
 from pagealloc_model.allocator.compaction_scan import __reset_isolation_suitable
+from pagealloc_model.allocator.cpu_time import begin_on_cpu, time_of_work
 from pagealloc_model.allocator.kcompactd import wakeup_kcompactd
 from pagealloc_model.allocator.layout import node_at, zone_at
 from pagealloc_model.allocator.pressure_layout import node_pressure_at, value_of, word_at
@@ -86,6 +87,8 @@ def begin_run(m: at.Arrays, node: int) -> None:
     sc = words + pr.KSWAPD_SCAN
     order = m.st[words + pr.KSWAPD_WANTED_ORDER]
     highest = kswapd_highest_zoneidx(m, node)
+    if m.st[words + pr.KSWAPD_PHASE] != pr.RUNNING:
+        begin_on_cpu(m, words + pr.KSWAPD_CPU_TIME)
     m.st[words + pr.KSWAPD_PHASE] = pr.RUNNING
     m.st[words + pr.KSWAPD_WOKEN] = 0
     m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + STEP_NS
@@ -234,7 +237,8 @@ def go_on(m: at.Arrays, node: int) -> None:
     if not m.st[words + pr.KSWAPD_IN_PASS] and not begin_pass(m, node):
         end_run(m, node, False)
     elif is_left(m, sc):
-        m.st[words + pr.KSWAPD_DUE] += shrink_cluster(m, node, sc)
+        work_ns = shrink_cluster(m, node, sc)
+        m.st[words + pr.KSWAPD_DUE] += time_of_work(m, words + pr.KSWAPD_CPU_TIME, work_ns)
     elif not end_shrinking(m, node, sc) and not end_pass(m, node):
         end_run(m, node, True)
 

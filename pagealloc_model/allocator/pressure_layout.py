@@ -154,6 +154,15 @@ OUTCOMES = _scalars.words(CLASSES * at.ORDERS * OUTCOME_WORDS)
 the served among them, and local attempts in vain that the caller makes again (S10.12)."""
 SCALARS = _scalars.size
 
+# Times of a daemon on its CPU (S10.14): the first span's offset, how many there are (0: none are
+# known), the one that it is at and what that has left, ns. Spans lie behind all else.
+_daemon = Region()
+SPANS_FROM, SPANS, SPAN, SPAN_LEFT = _daemon.each(4)
+DAEMON_WORDS = _daemon.size
+_span = Region()
+SPAN_BEGIN, SPAN_RAN, SPAN_WAITED = _span.each(3)
+SPAN_WORDS = _span.size
+
 # One node: LRU lists as (head, tail, entries), pages on them, then its kswapd and kcompactd.
 _node = Region()
 NODE_LISTS = _node.words(LRU_LISTS * at.LIST_WORDS)
@@ -180,6 +189,8 @@ PROACTIVE_SCORE = _node.word()
 # tail; their objects; objects that earlier passes left over.
 SLAB_LIST = _node.words(at.LIST_WORDS)
 SLAB_FREEABLE, SLAB_DEFERRED = _node.each(2)
+KSWAPD_CPU_TIME = _node.words(DAEMON_WORDS)
+KCOMPACTD_CPU_TIME = _node.words(DAEMON_WORDS)
 NODE_WORDS = _node.size
 ASLEEP, RUNNING, NAPPING = range(3)
 

@@ -523,6 +523,32 @@ def with_pressure(
     return replace(state, st=st, folios=np.zeros(len(state.pages), pr.FOLIO))
 
 
+def with_cpu_spans(
+    state: State, kswapd: Mapping[int, np.ndarray], kcompactd: Mapping[int, np.ndarray]
+) -> State:
+    """Return an elastic state whose daemons work as long as they were on a CPU (S10.14).
+
+    Args:
+        state: its other arrays are taken over.
+        kswapd: by node: int64, a row for each time on a CPU, by begin: when that begins, how long
+            it is (above 0) and the wait behind it, ns. Nodes that the state has not are left out.
+        kcompactd: likewise.
+    """
+    parts, end = [state.st], len(state.st)
+    nodes = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+    words = {}
+    for daemon, spans_of in ((pr.KSWAPD_CPU_TIME, kswapd), (pr.KCOMPACTD_CPU_TIME, kcompactd)):
+        for node, spans in spans_of.items():
+            if node < len(state.machine.nodes):
+                own = nodes + node * pr.NODE_WORDS + daemon
+                words |= {own + pr.SPANS_FROM: end, own + pr.SPANS: len(spans)}
+                parts.append(spans.ravel())
+                end += spans.size
+    st = np.concatenate(parts)
+    st[list(words)] = list(words.values())
+    return replace(state, st=st)
+
+
 def slab_objects(nr_cpus: int) -> int:
     """Part of calculate_order(): return the objects SLUB wants in a slab at least (S10.8)."""
     return 4 * (nr_cpus.bit_length() + 1)

@@ -354,9 +354,13 @@ def is_left(m: at.Arrays, sc: int) -> bool:
 
 @inner
 def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
-    """Part of shrink_lruvec(): look at up to a cluster of each list; returns kswapd's time, ns."""
+    """Part of shrink_lruvec(): look at up to a cluster of each list; returns kswapd's work, ns."""
+    words = node_pressure_at(m, node)
+    # isolate_lru_folios(): a large folio is a cluster, with the work of one (S10.14)
+    most = pr.CLUSTER if m.st[words + pr.KSWAPD_CPU_TIME + pr.SPANS] > 0 else at.NEVER
     looked = 0
     freed = 0
+    work_ns = 0
     for lst in range(pr.LRU_LISTS):
         left = sc + pr.SC_LEFT + lst
         if m.st[left] > 0:
@@ -365,6 +369,8 @@ def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
             scanned, stolen = shrink_list(m, node, lst, budget, sc)
             looked += scanned
             freed += stolen
+            work_ns += min(scanned, most) * value_of(m, pr.RECLAIM_SCAN_NS)
+            work_ns += min(stolen, most) * m.st[words + pr.KSWAPD_FREE_NS]
     m.st[sc + pr.SC_LRU_RECLAIMED] += freed
     is_kswapd = m.st[sc + pr.SC_IS_KSWAPD]
     m.st[word_at(m, pr.PGSCAN_KSWAPD if is_kswapd else pr.PGSCAN_DIRECT)] += looked
@@ -390,8 +396,7 @@ def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
                 scanned = m.st[targets + lst] - m.st[left + lst]
                 wanted = m.st[targets + lst] * (100 - percent) // 100
                 m.st[left + lst] = max(wanted - scanned, 0)
-    each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
-    return max(looked * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
+    return max(work_ns, 1000)
 
 
 @inner

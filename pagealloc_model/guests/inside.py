@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,8 @@ FOLIO_KIB = tuple(4 << order for order in range(2, 10))
 """Sizes of folios that anonymous memory may have, with base pages of 4 KiB."""
 SCRATCH = Path("/var/tmp")
 """A tmpfs in every guest of virtme-ng; /tmp may hold the folder itself."""
+PERF_FILES = Path("/tmp")
+"""Where perf, which writes into a pipe, keeps the events' formats meanwhile."""
 
 
 def setting_file(name: str, root: Path = Path("/")) -> Path:
@@ -121,6 +123,7 @@ class Order:
     interval_s: float = 1.0
     buffer_bytes: int | None = None
     locks: bool = False
+    events: Sequence[str] = ("default",)
 
     def write(self, folder: Path) -> None:
         """Leave the order where the guest looks for it."""
@@ -145,6 +148,9 @@ def main(folder: Path) -> int:
     if (folder / STATES).is_dir():
         # the host finds the kernel's memory by what this driver tells; it may be no module
         subprocess.run(("modprobe", "qemu_fw_cfg"), capture_output=True, check=False)
+    if not os.access(PERF_FILES, os.W_OK) and PERF_FILES not in folder.parents:
+        # a guest whose kernel has no overlayfs: the host's files are all read-only
+        commands.insert(0, ("mount", "-t", "tmpfs", "tmpfs", str(PERF_FILES)))
     try:
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -196,6 +202,7 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
             interval_s=order.interval_s,
             buffer_bytes=order.buffer_bytes,
             locks=order.locks,
+            events=tuple(order.events),
             set_up=("sh", "-ec", order.prepare) if order.prepare else (),
             before_copies=partial(apply, order.settings, root),
             read_state=partial(state_from_outside, folder) if (folder / STATES).is_dir() else None,

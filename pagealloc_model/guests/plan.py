@@ -17,7 +17,7 @@ from pagealloc_model.guests.inside import BOOT, FOLIO_KIB, SIZES, setting_file
 from pagealloc_model.guests.workloads import Workload, workload
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy, policy_settings
-from pagealloc_model.recording.record.perf import parse_size
+from pagealloc_model.recording.record.perf import USUAL_EVENTS, parse_size
 from pagealloc_model.sweeps.design import grid, one_at_a_time
 
 PLANS = Path(__file__).parent / "plans"
@@ -137,6 +137,7 @@ class Plan:
     interval_s: float = 1.0
     buffer: int = 4 << 20
     locks: bool = False
+    events: tuple[str, ...] = (USUAL_EVENTS,)
 
 
 def find_plan(name: str | Path) -> Path:
@@ -286,6 +287,7 @@ _FIELDS: dict[str, Any] = dict(
         interval_s=_seconds,
         buffer=lambda size: parse_size(str(size)),
         locks=_switch,
+        events=_words,
     ),
     here=dict(memory=_size, timeout_s=_seconds, disk=_size),
 )

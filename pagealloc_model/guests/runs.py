@@ -437,6 +437,7 @@ def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
         interval_s=plan.interval_s,
         buffer_bytes=plan.buffer,
         locks=plan.locks,
+        events=plan.events,
     )
     return Boot(order=order, **machine)
 

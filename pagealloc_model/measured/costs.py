@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagealloc_model.measured.cpu_spans import CpuSpans
 from pagealloc_model.measured.stream import Stream, allocator_stream, begun_and_ended
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
 from pagealloc_model.recording.lock_profile import LockProfile
@@ -17,6 +18,7 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 
 if TYPE_CHECKING:
+    from pagealloc_model.measured.memory_stalls import Running
     from pagealloc_model.recording.recording import Recording
 
 
@@ -247,11 +249,8 @@ def _compaction(trace: Trace) -> dict[str, int | None]:
     costs: dict[str, int | None] = {}
     begins, ends = (trace.tables[name] for name in tp.COMPACTION)
     before, after, lasted = pairs
-    if (moves := trace.tables.get(tp.MIGRATEPAGES)) is not None:
-        run = _run_of_rows(begins, before, lasted, moves)
-        moved = np.zeros(len(before), np.int64)
-        np.add.at(moved, run[run >= 0], np.asarray(moves["nr_migrated"], np.int64)[run >= 0])
-        costs["compact_migrate_ns"] = _median_per_page(lasted, moved)
+    if tp.MIGRATEPAGES in trace.tables:
+        costs["compact_migrate_ns"] = recorded_migrate_ns(trace)
     isolated = trace.tables.get(tp.ISOLATE_MIGRATEPAGES)
     if isolated is not None:
         asynchronous = begins["sync"][before] == 0
@@ -263,6 +262,29 @@ def _compaction(trace: Trace) -> dict[str, int | None]:
         rate = min(round(1000 * gave_way / blocks), 1000) if blocks else None
         costs["compaction_contended_per_mille"] = rate
     return costs
+
+
+def recorded_migrate_ns(trace: Trace, running: Running | None = None) -> int | None:
+    """Median time of a recorded compaction per page that it moved, with its scans, ns.
+
+    With `running` it is the time for which the task was on a CPU meanwhile. None where the
+    recording shows no run or no moves.
+    """
+    pairs, moves = begun_and_ended(trace, *tp.COMPACTION), trace.tables.get(tp.MIGRATEPAGES)
+    if pairs is None or moves is None:
+        return None
+    begins, (before, _, lasted) = trace.tables[tp.COMPACTION_BEGIN], pairs
+    run = _run_of_rows(begins, before, lasted, moves)
+    moved = np.zeros(len(before), np.int64)
+    np.add.at(moved, run[run >= 0], np.asarray(moves["nr_migrated"], np.int64)[run >= 0])
+    if running is not None:
+        pid, begun_ns = begins["pid"][before], np.asarray(begins["time_ns"])[before]
+        for task in np.unique(pid).tolist():
+            rows, spans = np.flatnonzero(pid == task), CpuSpans.of(running, task)
+            if spans is not None:
+                ends = spans.ran_until(begun_ns[rows] + lasted[rows])
+                lasted[rows] = ends - spans.ran_until(begun_ns[rows])
+    return _median_per_page(lasted, moved)
 
 
 def _run_of_rows(

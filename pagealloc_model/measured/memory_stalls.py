@@ -85,6 +85,17 @@ def _time_bits(count: int, ns: int) -> int:
     return bits
 
 
+_INTERRUPTIBLE, _LETTER = 1, "S"
+"""TASK_INTERRUPTIBLE in `prev_state` (include/linux/sched.h, 6.12), and how text has it."""
+
+
+def _is_interruptible(state: np.ndarray) -> np.ndarray:
+    """Which values of `prev_state` say that the task sleeps until it is woken (T12.13)."""
+    if state.dtype.kind in "iu":
+        return state & 0xFF == _INTERRUPTIBLE
+    return np.char.startswith(state.astype(str), _LETTER)
+
+
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
 """int64: whose each span is (a CPU, or a task's number), and its begin and end, ns."""
 
@@ -123,13 +134,15 @@ def once(whose: np.ndarray, begin: np.ndarray, ns: np.ndarray) -> tuple[np.ndarr
 class Running:
     """Who ran where, as `sched:sched_switch` tells (T12.13); one row each time, by CPU and begin.
 
-    `pid` is 0 for the idle task.
+    `pid` is 0 for the idle task. `sleeps`: in the end it goes to sleep until it is woken, or what
+    it does is not told; else it could go on, or waits for something and cannot be interrupted.
     """
 
     pid: np.ndarray
     cpu: np.ndarray
     begin_ns: np.ndarray
     end_ns: np.ndarray
+    sleeps: np.ndarray
 
     @staticmethod
     def of(trace: Trace) -> Running | None:
@@ -142,11 +155,17 @@ class Running:
             np.asarray(table[name])[order] for name in ("cpu", "time_ns", "next_pid")
         )
         same = np.flatnonzero(cpu[1:] == cpu[:-1])
+        sleeps = np.ones(len(order), bool)
+        if {"prev_pid", "prev_state"} <= table.keys():
+            goes, state = (np.asarray(table[name])[order] for name in ("prev_pid", "prev_state"))
+            own = goes[same + 1] == pid[same]
+            sleeps = ~own | _is_interruptible(state[same + 1])
         return Running(
             pid=pid[same].astype(np.int64),
             cpu=cpu[same].astype(np.int64),
             begin_ns=time_ns[same],
             end_ns=time_ns[same + 1],
+            sleeps=sleeps[: len(same)],
         )
 
     def in_stall(self, stalls: pd.DataFrame) -> Spans:

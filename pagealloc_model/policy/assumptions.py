@@ -39,6 +39,10 @@ class ElasticAssumptions(metaclass=Given):
             then, in place of `kswapd_free_ns`, and is on the CPU that it was on; read where its
             runs were recorded. Its CPU and its locks are shared with what runs at that time, which
             the model does not know. Without it kswapd is on its node's first CPU.
+        daemons_as_scheduled: with `kswapd_as_recorded`: kswapd and kcompactd work in the times for
+            which the recorded ones were on a CPU, and wait between them as these did, one after the
+            other; read where `sched:sched_switch` was recorded (S10.14). Without it, or without
+            these events, waits are part of the time that a page takes.
         lru_as_recorded: where reclaim's frees were recorded, it takes the pages that were there at
             the start in the order in which the recorded one did, read off these; without it, by
             address. How much is reclaimed, and when, the model decides.
@@ -69,6 +73,7 @@ class ElasticAssumptions(metaclass=Given):
     reclaim_scan_ns: int = 300
     kswapd_free_ns: int = 500
     kswapd_as_recorded: bool = False
+    daemons_as_scheduled: bool = False
     lru_as_recorded: bool = False
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
@@ -96,6 +101,7 @@ class ElasticAssumptions(metaclass=Given):
         """Actions of the recorded kernel a replay takes over, in words; () for a prediction."""
         words = {
             "kswapd's pace and CPU": self.kswapd_as_recorded,
+            "kswapd's and kcompactd's waits for a CPU": self.daemons_as_scheduled,
             "order of reclaim at the start": self.lru_as_recorded,
         }
         return tuple(name for name, taken in words.items() if taken)

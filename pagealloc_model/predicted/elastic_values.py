@@ -11,7 +11,7 @@ from pagealloc_model.allocator.state import slab_objects
 from pagealloc_model.measured.costs import recorded_elastic_costs
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.predicted.demand.elastic import ElasticRows, slab_survivors
-from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
+from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd, recorded_schedule
 from pagealloc_model.recording.recorded_machine import recorded_machine, start_snapshots
 from pagealloc_model.recording.trace.columns import Event
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
 _LRU_ORDER, _ANON_USE = "lru_as_recorded", "anon_referenced_per_mille"
+_SCHEDULED = "daemons_as_scheduled"
 READ = {
     "kswapd_as_recorded": "kswapd's pace and CPU*",
+    _SCHEDULED: "kswapd's and kcompactd's waits for a CPU*",
     _LRU_ORDER: "order of reclaim at the start*",
     "slab_survivors_per_mille": "share of slabs that outlive reclaim*",
     "kswapd_free_ns": "kswapd's time to free a page",
@@ -97,6 +99,8 @@ def elastic_values(recording: Recording) -> ElasticValues:
             ),
             "kswapd_as_recorded": recorded_kswapd(trace) is not None or None,
         }
+        if shown["kswapd_as_recorded"] and recorded_schedule(trace) is not None:
+            shown[_SCHEDULED] = True
         has_state = recording.start_state is not None
         if not has_state:
             is_shown = bool(ElasticRows(trace).freed_by_reclaim(frees).any())

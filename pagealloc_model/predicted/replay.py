@@ -35,7 +35,7 @@ from pagealloc_model.predicted.reclaim_mode import (
     choose_reclaim,
     under,
 )
-from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
+from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd, recorded_kswapd
 from pagealloc_model.predicted.runner import Cancelled as Cancelled
 from pagealloc_model.predicted.runner import Course
 from pagealloc_model.predicted.start.settled import (
@@ -437,13 +437,26 @@ class _Question:
             return self.engine.carrier(state, leads)
         return ModelCarrier(state, leads, self.hooks)
 
+    @property
+    def kswapd(self) -> RecordedKswapd | None:
+        """The recorded one, where the model's goes on as it did."""
+        if not self.is_elastic or not self.elastic.kswapd_as_recorded:
+            return None
+        return recorded_kswapd(self.recording.trace, scheduled=self.elastic.daemons_as_scheduled)
+
     def course(
-        self, edges: np.ndarray, policy: Policy, state: State, demand: Demand, places: np.ndarray
+        self,
+        edges: np.ndarray,
+        policy: Policy,
+        state: State,
+        demand: Demand,
+        places: np.ndarray,
+        kswapd: RecordedKswapd | None,
     ) -> Course:
         """The way through a demand: to each edge of a bin and each snapshot."""
         recording, start_ns = self.recording, self.span_ns[0]
         times = [edges, [s.time_ns for s in recording.dated_snapshots]]
-        resumption = kswapd = exchange = None
+        resumption = exchange = None
         arrays = [state.pages, state.blocks, state.st, state.folios, places]
         if demand.clusters and self.engine is None and not self.assumptions.plain_demand:
             exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
@@ -453,8 +466,6 @@ class _Question:
         if self.checkpoints is not None and is_alone and begins_later:
             key = (recording, self.chosen.rules, policy, self.assumptions, self.seed)
             resumption = Resumption(self.checkpoints, key, tuple(arrays), start_ns)
-        if self.is_elastic and self.elastic.kswapd_as_recorded:
-            kswapd = recorded_kswapd(recording.trace)
         return Course(
             instants=np.unique(np.concatenate(times).astype(np.int64)),
             span=(start_ns, int(edges[-1])),
@@ -470,15 +481,15 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     chosen, assumptions, is_elastic = question.chosen, question.assumptions, question.is_elastic
     prepared, policy, rules = question.under_policy(prepared)
     demand = prepared.demand
-    state = prepared.state(rules, policy, assumptions, question.seed)
+    state, kswapd = prepared.state(rules, policy, assumptions, question.seed), question.kswapd
+    if kswapd is not None and kswapd.schedule is not None:
+        state = kswapd.schedule.put_into(state)
     places, edges = demand.starting_places(), bin_edges(*question.span_ns)
-    course = question.course(edges, policy, state, demand, places)
+    course = question.course(edges, policy, state, demand, places, kswapd)
     carrier = question.carrier(state, demand)
     settled = 0
     if question.settles_first:
-        settled = let_kswapd_settle(
-            carrier, places, recording.trace.demand_span_ns[0], course.kswapd
-        )
+        settled = let_kswapd_settle(carrier, places, recording.trace.demand_span_ns[0], kswapd)
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=question.progress
     ) as report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.events import advance_elastic
 from pagealloc_model.allocator.lru import AGES
-from pagealloc_model.allocator.state import with_pressure
+from pagealloc_model.allocator.state import with_cpu_spans, with_pressure
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS
@@ -28,6 +28,7 @@ from tests.allocator.model_driver import (
     state_like,
 )
 from tests.allocator.small_state import put_on_list
+from tests.oracle.cpu_time import CpuSpan
 from tests.oracle.dump import Dump
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.elastic_scenarios import DEFRAG_FIXES
@@ -99,6 +100,9 @@ class ElasticDriver:
             seed=options.seed,
             start_ns=0,
         )
+        self.state = with_cpu_spans(
+            self.state, *map(self._spans, (options.kswapd_spans, options.kcompactd_spans))
+        )
         self.state.st[at.NEXT_TICK] = self.state.st[at.TICK_BASE] = FAR
         self.state.st[at.LOG_PAGES] = 0
         self.places = np.full(OBJECTS, -1, np.int32)
@@ -114,6 +118,11 @@ class ElasticDriver:
             for number, key in enumerate(LISTS):
                 for pfn in reversed(list(lru.lists[key])):
                     put_on_list(self.state, pfn, number)
+
+    def _spans(self, of_nodes: Mapping[int, tuple[CpuSpan, ...]]) -> dict[int, np.ndarray]:
+        """Spans by the place of their node; a node without any has none."""
+        nodes = self.state.machine.nodes
+        return {nodes.index(node): np.array(own) for node, own in of_nodes.items() if own}
 
     def take(self, time_ns: int, step: Step) -> None:
         events = one_event(time_ns, self.event_fields(step))

@@ -58,6 +58,7 @@ ELASTIC = {
     "cma_elastic": ((0, 5, 11), 60),
     "owning_elastic": (range(100, 106), 60),
     "hiding_elastic": ((4, 7), 20),
+    "scheduled_elastic": (range(100, 106), 60),
 }
 """Numbers of the scenarios under pressure that always run, and their steps."""
 

@@ -71,6 +71,7 @@ def test_days_of_stalls_are_counted_and_what_is_too_long_is_refused() -> None:
         cpu=np.zeros(10_000, np.int64),
         begin_ns=begin,
         end_ns=begin + 9,
+        sleeps=np.ones(10_000, bool),
     )
     stalls = stalls_of((1, 0, 5, 5), (9, 0, 4 * day + 3, 5), (9_999, 0, 4 * day + 8, 5))
     assert np.array(running.in_stall(stalls)).T.tolist() == [

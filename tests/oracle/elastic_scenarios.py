@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle.cpu_time import CpuSpan
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.lru import Folio, Kind
 from tests.oracle.machine import Migratetype
@@ -490,6 +491,32 @@ def random_hiding_elastic_scenario(number: int, presets: Sequence[str] = ALL) ->
     return HidingScenario(**{each.name: getattr(changed, each.name) for each in fields(changed)})
 
 
+SPAN_NS = (1, 7_000, 60_000, 900_000)
+WAIT_NS = (0, 0, 9_000, 4_000_000, 30_000_000)
+APART_NS = (0, 1_000, 300_000, 150_000_000)
+"""Times on a CPU, waits behind them, and times of sleep before the next."""
+
+
+def random_spans(rng: random.Random) -> tuple[CpuSpan, ...]:
+    """A daemon's times on a CPU from 0 on, or none; the last waits for nothing."""
+    spans, begin = [], rng.choice(APART_NS)
+    for left in range(rng.randrange(7), -1, -1):
+        ran, waited = rng.choice(SPAN_NS), rng.choice(WAIT_NS) if left else 0
+        spans.append(CpuSpan(begin, ran, waited))
+        begin += ran + (waited or rng.choice(APART_NS))
+    return tuple(spans) if rng.random() < 0.9 else ()
+
+
+def random_scheduled_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
+    """A scenario whose daemons get their CPUs in spans, each node's own."""
+    plain, rng = random_elastic_scenario(number, presets), random.Random(-number - 1)
+    nodes = plain.machine.nodes
+    spans = [{node: random_spans(rng) for node in nodes} for _ in range(2)]
+    options = replace(plain.options, kswapd_spans=spans[0], kcompactd_spans=spans[1])
+    options = replace(options, kswapd_free_ns=rng.choice((500, 30_000)))
+    return replace(plain, options=options)
+
+
 ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
@@ -497,6 +524,7 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
     "hiding_elastic": random_hiding_elastic_scenario,
+    "scheduled_elastic": random_scheduled_elastic_scenario,
 }
 """The same under pressure."""
 

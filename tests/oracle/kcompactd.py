@@ -15,6 +15,7 @@ from tests.oracle.compaction import (
     fragmentation_score_zone,
     proactive_marks,
 )
+from tests.oracle.cpu_time import CpuTime
 from tests.oracle.machine import Migratetype
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Kcompactd:
         self.highest = len(self.places) - 1  # highest type of zone asked for
         self.proactive_due = PROACTIVE_NS  # when it next looks whether to compact unasked
         self.run: CompactionRun | None = None  # of the zone it is at
+        self.cpu_time = CpuTime(oracle.options.kcompactd_spans.get(node, ()))
         self._score_before = 0
         self._at: int | None = None
         self._aim_order = 0
@@ -111,6 +113,7 @@ class Kcompactd:
 
     def _begin_round(self, order: int, highest: int) -> None:
         """Part of kcompactd_do_work(): take up an order; all zones share what is found out."""
+        self.cpu_time.wake(self.memory.now)
         self._aim_order, self._aim_highest = order, highest
         self._at, self._control = -1, Control(order)
 
@@ -146,7 +149,7 @@ class Kcompactd:
     def _unit(self) -> None:
         """Part of kcompactd_do_work(): do one unit of the run."""
         result = self.run.step()
-        self.due = self.memory.now + self.run.cost_ns
+        self.due = self.memory.now + self.cpu_time.takes(self.run.cost_ns)
         if result is None:
             return
         place, self.run = self.run.place, None

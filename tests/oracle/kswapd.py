@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tests.oracle.compaction import block_pages
+from tests.oracle.cpu_time import CpuTime
 from tests.oracle.request import PLAIN, Mark
 from tests.oracle.vmscan import CLUSTER, LOWEST_PRIORITY, Reclaimer, ScanControl
 from tests.oracle.zone import Zone
@@ -140,6 +141,7 @@ class ElasticKswapd(Kswapd):
         self.control = self._new_control(0)  # what the run is after
         self.wanted_order = 0  # asked for since the last run began
         self.wanted_highest: int | None = None  # likewise; None: nobody asked
+        self.cpu_time = CpuTime(oracle.options.kswapd_spans.get(node, ()))
         self._life = self._kswapd()
 
     @property
@@ -200,6 +202,7 @@ class ElasticKswapd(Kswapd):
 
         Yields when it does something next, unless it is woken before.
         """
+        self.cpu_time.wake(self.memory.now)
         while True:
             asked_order = self.wanted_order
             yield from self._balance_pgdat()
@@ -221,6 +224,7 @@ class ElasticKswapd(Kswapd):
             self.kcompactd.wake(asked_order, self.highest)
             self.phase, self.active = Phase.NAPPING, False
             yield self.memory.now + NAP_NS
+            self.cpu_time.wake(self.memory.now)
             woken_early = self.woken
             if woken_early:
                 self.wanted_highest = self._kswapd_highest_zoneidx()
@@ -229,6 +233,7 @@ class ElasticKswapd(Kswapd):
             self.phase, self.active = Phase.ASLEEP, False
             self._note_awake(awake=False)
             yield NEVER
+            self.cpu_time.wake(self.memory.now)
             self._note_awake(awake=True)
         else:
             edge = "low" if woken_early else "high"
@@ -305,7 +310,7 @@ class ElasticKswapd(Kswapd):
             for zone in self._eligible(self.highest)
         )
         for cost_ns in self.reclaimer.shrink_node(control):
-            yield self.memory.now + cost_ns
+            yield self.memory.now + self.cpu_time.takes(cost_ns)
         if control.order and control.reclaimed >= self.oracle.gates.compact_gap(control.order):
             control.order = 0
 

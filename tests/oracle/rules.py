@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from pagealloc_model.policy.ownership_options import OwnershipOptions
+from tests.oracle.cpu_time import CpuSpan
 
 SERIES = ("6.1", "6.12", "6.18", "7.2", "7.3")  # kernels with rules of their own, in order
 
@@ -261,3 +263,6 @@ class ElasticOptions:
     # reclaim bits of huge-page requests instead of their own; None keeps them (S8.5)
     thp_bits: int | None = None
     thp_madvised: bool = False  # a second attempt for a huge page has no NORETRY (S8.5)
+    # when the daemons of nodes were on a CPU (S10.14); a node without any never waits for one
+    kswapd_spans: Mapping[int, tuple[CpuSpan, ...]] = field(default_factory=dict)
+    kcompactd_spans: Mapping[int, tuple[CpuSpan, ...]] = field(default_factory=dict)

@@ -145,15 +145,13 @@ class Reclaimer:
         Yields the time that each takes kswapd; active lists take none.
         """
         self._get_scan_count(control)
-        options, left = self.options, control.left
+        left = control.left
         total = 0
         stops_at_goal = control.is_kswapd or control.priority != LOWEST_PRIORITY
         while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
-            looked, freed = self._shrink_lists(control)
-            total += freed
-            yield max(
-                looked * options.reclaim_scan_ns + freed * options.kswapd_free_ns, LEAST_COST_NS
-            )
+            clusters = self._shrink_lists(control)
+            total += sum(freed for _, freed in clusters)
+            yield max(sum(map(self._work_ns, clusters)), LEAST_COST_NS)
             if not stops_at_goal or total < control.goal:
                 continue
             anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))
@@ -163,9 +161,15 @@ class Reclaimer:
         control.reclaimed += total
         self.age(control)
 
-    def _shrink_lists(self, control: ScanControl) -> Cluster:
+    def _work_ns(self, cluster: Cluster) -> int:
+        """Work on a list's cluster, ns: where spans are known a large folio is one."""
+        most = CLUSTER if self.options.kswapd_spans.get(self.node) else max(cluster)
+        looked, freed = (min(pages, most) for pages in cluster)
+        return looked * self.options.reclaim_scan_ns + freed * self.options.kswapd_free_ns
+
+    def _shrink_lists(self, control: ScanControl) -> list[Cluster]:
         """Part of shrink_lruvec(): take up to a cluster of each list."""
-        clusters = [(0, 0)]
+        clusters = []
         for kind, active in LISTS:
             budget = min(control.left[kind, active], CLUSTER)
             control.left[kind, active] -= budget
@@ -177,8 +181,7 @@ class Reclaimer:
                 self._shrink_active_list(kind, budget, control)
             else:
                 control.skipped_deactivate = True
-        looked, freed = (sum(column) for column in zip(*clusters, strict=True))
-        return looked, freed
+        return clusters
 
     @staticmethod
     def _end_the_smaller(control: ScanControl, smaller: Kind) -> None:

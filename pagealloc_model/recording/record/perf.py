@@ -179,7 +179,8 @@ class PerfProcess:
         os.close(self._answers)
 
 
-_USUAL_EVENTS = "default"
+USUAL_EVENTS = "default"
+"""Stands for the usual set in a list of events."""
 _SHORTEST_INTERVAL_S = 0.02
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -215,7 +216,7 @@ class RecordOptions:
     destination: Path
     command: tuple[str, ...] = ()
     seconds: float | None = None
-    events: tuple[str, ...] = (_USUAL_EVENTS,)
+    events: tuple[str, ...] = (USUAL_EVENTS,)
     locks: bool = True
     call_chains: bool = False
     probes: bool | None = None
@@ -353,7 +354,7 @@ def choose_events(
     """
     wanted = list(tp.ESSENTIAL)
     for pattern in patterns:
-        if pattern == _USUAL_EVENTS:
+        if pattern == USUAL_EVENTS:
             wanted += tp.USUAL
             continue
         matches = sorted(fnmatch.filter(available, pattern))
