@@ -491,16 +491,16 @@ def random_hiding_elastic_scenario(number: int, presets: Sequence[str] = ALL) ->
     return HidingScenario(**{each.name: getattr(changed, each.name) for each in fields(changed)})
 
 
-SPAN_NS = (1, 7_000, 60_000, 900_000)
+SPAN_NS = (1, 60_000, 900_000, 20_000_000)
 WAIT_NS = (0, 0, 9_000, 4_000_000, 30_000_000)
-APART_NS = (0, 1_000, 300_000, 150_000_000)
+APART_NS = (0, 1_000, 300_000, 40_000_000)
 """Times on a CPU, waits behind them, and times of sleep before the next."""
 
 
 def random_spans(rng: random.Random) -> tuple[CpuSpan, ...]:
     """A daemon's times on a CPU from 0 on, or none; the last waits for nothing."""
     spans, begin = [], rng.choice(APART_NS)
-    for left in range(rng.randrange(7), -1, -1):
+    for left in range(rng.choice((0, 5, 400)), -1, -1):
         ran, waited = rng.choice(SPAN_NS), rng.choice(WAIT_NS) if left else 0
         spans.append(CpuSpan(begin, ran, waited))
         begin += ran + (waited or rng.choice(APART_NS))

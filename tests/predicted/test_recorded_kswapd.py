@@ -9,7 +9,11 @@ from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.predicted import recorded_kswapd as module
-from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd, recorded_kswapd
+from pagealloc_model.predicted.recorded_kswapd import (
+    RecordedKswapd,
+    recorded_kswapd,
+    recorded_schedule,
+)
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 from tests.predicted.test_replay_elastic import replayed, replayed_anew
@@ -52,6 +56,52 @@ def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
     assert recorded_kswapd(replace(stock.trace, tables={})) is None
 
 
+def scheduled_trace(stock: pm.Recording) -> Trace:
+    """kswapd0 runs from 100 to 130 and, preempted, from 150 to 190; kcompactd0 from 160 on."""
+    clusters = table(
+        time_ns=[125, 155, 185, 520],
+        pid=[7, 7, 7, 8],
+        nr_reclaimed=[20, 512, 10, 30],
+        cpu=[0, 0, 0, 1],
+    )
+    switches = table(
+        time_ns=[100, 130, 150, 190, 160, 170],
+        cpu=[0, 0, 0, 0, 1, 1],
+        prev_pid=[1, 7, 1, 7, 2, 9],
+        prev_state=[0, 0x100, 0, 1, 0, 1],
+        next_pid=[7, 1, 7, 1, 9, 2],
+    )
+    plain = trace_with(stock, clusters=clusters)
+    tables = {**plain.tables, tp.SCHED_SWITCH: switches}
+    comms = {**plain.comms, 7: "kswapd0", 8: "kswapd1", 9: "kcompactd0"}
+    return replace(plain, tables=tables, comms=comms)
+
+
+def test_a_pace_by_schedule_is_of_the_time_on_a_cpu(stock: pm.Recording) -> None:
+    trace = scheduled_trace(stock)
+    scheduled, plain = (recorded_kswapd(trace, scheduled=on) for on in (True, False))
+    assert scheduled is not None and plain is not None
+    # 25, 5 + 5 and 30 ns on the CPU free 20, 32 (a huge page's cluster counts as one) and 10
+    assert scheduled.free_ns[0][1].tolist() == [65 // 62]
+    assert plain.free_ns[0][1].tolist() == [85 // 542]
+    # nobody saw kswapd1 on a CPU: it keeps its general pace
+    assert 1 not in scheduled.free_ns and 1 in plain.free_ns
+    assert plain.schedule is None
+    schedule = scheduled.schedule
+    assert schedule is not None
+    assert schedule.kswapd[0].table.tolist() == [[100, 30, 20], [150, 40, 0]]
+    assert schedule.kcompactd[0].table.tolist() == [[160, 10, 0]]
+    assert schedule.kswapd.keys() == schedule.kcompactd.keys() == {0}
+
+
+def test_nothing_is_scheduled_without_switches_of_a_kswapd(stock: pm.Recording) -> None:
+    assert recorded_schedule(stock.trace) is None
+    trace = scheduled_trace(stock)
+    assert recorded_schedule(replace(trace, comms={9: "kcompactd0"})) is None
+    unseen = recorded_kswapd(trace_with(stock, clusters=trace.tables[tp.LRU_SHRINK_INACTIVE]))
+    assert unseen is not None and unseen.schedule is None
+
+
 def counted(replay: pm.Replay) -> np.ndarray:
     """What kswapd has freed, sample by sample."""
     table = replay.vmstat
@@ -68,7 +118,7 @@ def test_kswapd_frees_by_the_pace_of_the_time(
     slow, fast = 1_000_000, 500
     halves = np.array([first, (first + last) // 2 + 1]), np.array([slow, fast])
     paces = RecordedKswapd(free_ns={0: halves}, cpus={})
-    monkeypatch.setattr(PACES, lambda trace: paces)
+    monkeypatch.setattr(PACES, lambda trace, scheduled: paces)
     paced = counted(replayed_anew(kswapd_as_recorded=True))
     throughout = counted(replayed(kswapd_free_ns=slow))
     half = len(paced) // 2 - 1
@@ -82,7 +132,7 @@ def test_one_pace_throughout_is_no_change(stock: pm.Recording, monkeypatch: Monk
         free_ns={0: (np.linspace(first, last, 40).astype(np.int64), np.full(40, 20_000))},
         cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
     )
-    monkeypatch.setattr(PACES, lambda trace: paces)
+    monkeypatch.setattr(PACES, lambda trace, scheduled: paces)
     paced = counted(replayed_anew(kswapd_as_recorded=True))
     np.testing.assert_array_equal(paced, counted(replayed(kswapd_free_ns=20_000)))
 
@@ -97,7 +147,7 @@ def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
             free_ns={0: (np.array([first]), np.array([500]))},
             cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
         )
-        monkeypatch.setattr(PACES, lambda trace, held=held: held)
+        monkeypatch.setattr(PACES, lambda trace, scheduled, held=held: held)
         table = replayed_anew(kswapd_as_recorded=True).transactions
         pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
         drains[cpu] = pages.groupby(table["cpu"]).sum()
