@@ -85,15 +85,18 @@ def _time_bits(count: int, ns: int) -> int:
     return bits
 
 
-_INTERRUPTIBLE, _LETTER = 1, "S"
-"""TASK_INTERRUPTIBLE in `prev_state` (include/linux/sched.h, 6.12), and how text has it."""
+_INTERRUPTIBLE, _OTHERS = 1, ("R", "D")
+"""TASK_INTERRUPTIBLE in `prev_state` (include/linux/sched.h, 6.12); how text has the two others."""
 
 
 def _is_interruptible(state: np.ndarray) -> np.ndarray:
-    """Which values of `prev_state` say that the task sleeps until it is woken (T12.13)."""
+    """Which values of `prev_state` say that the task sleeps until it is woken (T12.13).
+
+    So do texts that were made anonymous.
+    """
     if state.dtype.kind in "iu":
         return state & 0xFF == _INTERRUPTIBLE
-    return np.char.startswith(state.astype(str), _LETTER)
+    return np.array([not text.startswith(_OTHERS) for text in state.astype(str).tolist()], bool)
 
 
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -48,7 +48,8 @@ REMOVED = (
 
 ZONE_NAMES = frozenset(("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"))
 """Texts in events that stay: they say which zone an event is of, and are the same everywhere."""
-KEPT_EVENTS = frozenset((*EVENT_NAMES, *tp.USUAL, *(f"{GROUP}:{probe.event}" for probe in PROBES)))
+_PROBED = (f"{GROUP}:{probe.event}" for probe in PROBES)
+KEPT_EVENTS = frozenset((*EVENT_NAMES, *tp.USUAL, tp.SCHED_SWITCH, *_PROBED))
 """Events of which all fields in `_KEPT_FIELDS` stay."""
 _KEPT_FIELDS = frozenset(
     (
@@ -59,18 +60,19 @@ _KEPT_FIELDS = frozenset(
         *re.findall(
             r"\w+",
             """alloc_flags alloc_migratetype alloc_order align asked available base caller cc_idx
-        change_ownership classzone_idx compact_result considered count cpu defer_shift done end_pfn
-        errorno failed fallback_migratetype fallback_order file fin_pfn flags free_pfn function
-        gfp_flags gfp_mask highest highest_zoneidx idx is_shmem isolated large_folio_split lock
-        lock_addr lowmem_reserve ltype mask max_retries memcg_id migrate_pfn migratetype
-        min_wmark mm mode mt name nid no_progress_loops node node_id none_or_zero nr_activate
-        nr_activate0 nr_activate1 nr_congested nr_dirty nr_failed nr_immediate nr_migrated nr_pages
-        nr_reclaimed nr_ref_keep nr_scanned nr_succeeded nr_taken nr_unmap_fail nr_writeback order
-        order_failed page percpu_refill pfn present prio priority reached reason reclaim_flags
-        reclaimable referenced release_pfn request result ret retries start_pfn status succeeded
-        swap sync taken thp_failed thp_split thp_succeeded totalreserve_pages unmapped upper_name
-        wakeup watermark_high watermark_low watermark_min watermark_promo wmark_check work writable
-        zid zone zone_end zone_idx zone_name zone_start""",
+        change_ownership classzone_idx compact_result considered count cpu defer_shift done
+        end_pfn errorno failed fallback_migratetype fallback_order file fin_pfn flags free_pfn
+        function gfp_flags gfp_mask highest highest_zoneidx idx is_shmem isolated
+        large_folio_split lock lock_addr lowmem_reserve ltype mask max_retries memcg_id
+        migrate_pfn migratetype min_wmark mm mode mt name next_pid nid no_progress_loops node
+        node_id none_or_zero nr_activate nr_activate0 nr_activate1 nr_congested nr_dirty
+        nr_failed nr_immediate nr_migrated nr_pages nr_reclaimed nr_ref_keep nr_scanned
+        nr_succeeded nr_taken nr_unmap_fail nr_writeback order order_failed page percpu_refill
+        pfn present prev_pid prev_state prio priority reached reason reclaim_flags reclaimable
+        referenced release_pfn request result ret retries start_pfn status succeeded swap sync
+        taken thp_failed thp_split thp_succeeded totalreserve_pages unmapped upper_name wakeup
+        watermark_high watermark_low watermark_min watermark_promo wmark_check work writable zid
+        zone zone_end zone_idx zone_name zone_start""",
         ),
     )
 )

@@ -17,7 +17,7 @@ SPANS = np.array([(100, 50, 1_000), (2_000, 30, 0), (5_000, 70, 20)], np.int64)
 
 @entry
 def work_on(m: at.Arrays, daemon: int, wakes: int, times_ns: np.ndarray) -> None:
-    """A daemon wakes, or did not sleep, and works several times: `times_ns` of work, then of all."""
+    """A daemon wakes if asked, and works several times: `times_ns` of work, then of all."""
     if wakes:
         begin_on_cpu(m, daemon)
     for number in range(len(times_ns)):

@@ -8,7 +8,10 @@ import numpy as np
 from pytest import MonkeyPatch
 
 import pagealloc_model as pm
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.predicted import recorded_kswapd as module
+from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.predicted.recorded_kswapd import (
     RecordedKswapd,
     recorded_kswapd,
@@ -17,6 +20,7 @@ from pagealloc_model.predicted.recorded_kswapd import (
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
 from tests.predicted.test_replay_elastic import replayed, replayed_anew
+from tests.small_recordings import shipped_recording
 
 
 def table(**columns: list[int]) -> dict[str, np.ndarray]:
@@ -153,3 +157,35 @@ def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
         drains[cpu] = pages.groupby(table["cpu"]).sum()
     assert drains[0][0] > drains[1][0]
     assert drains[1][1] > drains[0][1]
+
+
+def spans_of(replay: pm.Replay) -> list[int]:
+    """How many spans node 0's kswapd has, and at which one it ended."""
+    st = replay.final.st
+    nodes = int(st[int(st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+    return [int(st[nodes + pr.KSWAPD_CPU_TIME + word]) for word in (pr.SPANS, pr.SPAN)]
+
+
+def test_a_replay_goes_by_the_switches_of_its_recording() -> None:
+    recording = shipped_recording("scheduled_6.12")
+    found = elastic_values(recording)
+    assert found.elastic.daemons_as_scheduled
+    assert "kswapd's and kcompactd's waits for a CPU*" in str(found)
+    asked = pm.Assumptions(reclaim="elastic", elastic=found.elastic)
+    even = replace(asked, elastic=replace(found.elastic, daemons_as_scheduled=False))
+    scheduled, plain = (pm.replay(recording, assumptions=each) for each in (asked, even))
+    assert "kswapd's and kcompactd's waits for a CPU" in scheduled.imposed
+    assert "kswapd's and kcompactd's waits for a CPU" not in plain.imposed
+    switches = recording.trace.tables[tp.SCHED_SWITCH]
+    (kswapd,) = (pid for pid, name in recording.trace.comms.items() if name == "kswapd0")
+    begun = int((switches["next_pid"] == kswapd).sum())
+    count, at_span = spans_of(scheduled)
+    assert begun - 1 <= count <= begun and 0 < at_span < count
+    assert spans_of(plain) == [0, 0]
+    assert not np.array_equal(counted(scheduled), counted(plain))
+
+
+def test_without_switches_the_line_says_that_waits_are_not_known(stock: pm.Recording) -> None:
+    found = elastic_values(stock)
+    assert not found.elastic.daemons_as_scheduled
+    assert "general values: kswapd's and kcompactd's waits for a CPU" in str(found)
