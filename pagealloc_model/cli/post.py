@@ -145,16 +145,17 @@ def run_post(options: argparse.Namespace) -> int:
     for recording, (_, assumptions) in choices.items():
         shared = {"rules": options.rules, "assumptions": assumptions}
         compared = pm.compare(*(pm.replay(recording, policy, **shared) for policy in policies))
-        usual = usual_seeds(recording, assumptions)
+        seeds = options.seeds or usual_seeds(recording, assumptions)
         if options.no_validation:
             errors = ModelErrors(
                 refused="the model was not held to the recording (--no-validation)"
             )
-        else:
-            validation = pm.validate(recording, **shared)
-            validations.append(validation.over_seeds(usual))
-            errors = errors_of(validation)
-        comparisons.append(compared.with_errors(errors).over_seeds(options.seeds or usual))
+            comparisons.append(compared.with_errors(errors).over_seeds(seeds))
+            continue
+        own = compared.base if compared.base_is_recorded else None
+        validation = pm.validate(recording, **shared, predicted=own)
+        comparisons.append(compared.with_errors(errors_of(validation)).over_seeds(seeds))
+        validations.append(validation.with_seeds(comparisons[-1].held))
     if not options.full and (reason := nothing_to_post(comparisons)):
         print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)
         return 1

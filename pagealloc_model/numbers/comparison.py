@@ -19,6 +19,7 @@ from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.allocator.pressure_layout import ANON
 from pagealloc_model.allocator.sites import EMPTY_SITES
 from pagealloc_model.base import progress_bar
+from pagealloc_model.base.arrays import bin_edges
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import TERMINAL, count_of, paragraph
@@ -121,12 +122,21 @@ def model_errors(
     recording: Recording,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
+    predicted: Replay | None = None,
 ) -> ModelErrors:
-    """Errors of the model on a recording; it is validated once, and they are kept with it."""
+    """Errors of the model on a recording; it is validated once, and they are kept with it.
+
+    Args:
+        recording: validated.
+        rules: of the model.
+        assumptions: of the model.
+        predicted: its replay under these and its own policy, if there is one already.
+    """
 
     def find() -> ModelErrors:
+        options = {"rules": rules, "assumptions": assumptions, "predicted": predicted}
         try:
-            return errors_of(validate(recording, rules=rules, assumptions=assumptions))
+            return errors_of(validate(recording, **options))
         except PageallocError as error:
             return ModelErrors(refused=f"it cannot be validated: {error}")
 
@@ -532,6 +542,7 @@ class Comparison:
         pairs: each quantity on both sides.
         errors: the model's errors on this recording; `NOT_VALIDATED` unless it was validated.
         others: changes under other seeds; rows are means over all.
+        held: under each of these seeds, the numbers of a validation; none without errors.
     """
 
     base: Replay
@@ -539,6 +550,7 @@ class Comparison:
     pairs: tuple[tuple[Quantity, Quantity], ...]
     errors: ModelErrors = NOT_VALIDATED
     others: tuple[tuple[Change, ...], ...] = ()
+    held: tuple[tuple[ModelError, ...], ...] = ()
 
     def __repr__(self) -> str:
         return _short_text(self.rows, self, self.errors.refused)
@@ -568,14 +580,23 @@ class Comparison:
 
         Args:
             validation: of the recording, under the base's rules and assumptions; None: the
-                recording is replayed and validated once, and its errors are kept with it.
+                recording is validated once, and its errors are kept with it.
         """
-        base = self.base
         if validation is not None:
-            errors = errors_of(validation)
-        else:
-            errors = model_errors(base.recording, base.rules, base.assumptions)
-        return self.with_errors(errors)
+            return self.with_errors(errors_of(validation))
+        base = self.base
+        own = (base.recording, base.rules, base.assumptions)
+        return self.with_errors(model_errors(*own, base if self.base_is_recorded else None))
+
+    @property
+    def base_is_recorded(self) -> bool:
+        """Whether the base is what `validate` replays: all of a recording under its own policy."""
+        base = self.base
+        is_imposed = base.assumptions.reclaim == "literal" and base.imposed
+        other = base.asked_policy.given() or base.kernel or base.hooks or base.seed or is_imposed
+        return not other and np.array_equal(
+            base.edges, bin_edges(*base.recording.trace.demand_span_ns)
+        )
 
     @property
     def seeds(self) -> int:
@@ -604,25 +625,27 @@ class Comparison:
         options = {"rules": base.rules, "progress": progress_bar.unreported}
         measured = recording.measure() if is_judged else None
 
-        def again(seed: int) -> tuple[Change, ...]:
+        def again(seed: int) -> tuple[tuple[Change, ...], tuple[ModelError, ...]]:
             sides = [
                 replay(
                     recording, side.asked_policy, assumptions=side.assumptions, **options, seed=seed
                 )
                 for side in (base, patch)
             ]
-            errors = self.errors
+            errors, numbers = self.errors, ()
             if measured is not None:
                 recorded = sides[0]
                 if base.asked_policy.given():
                     recorded = replay(recording, assumptions=base.assumptions, **options, seed=seed)
                 held = (recording, recorded, measured)
-                errors = replace(errors, by_row=_by_row((*held_to(*held)[1], *hold_errors(*held))))
-            return compare(*sides).with_errors(errors).changes
+                _, numbers = held_to(*held)
+                errors = replace(errors, by_row=_by_row((*numbers, *hold_errors(*held))))
+            return compare(*sides).with_errors(errors).changes, numbers
 
         more = range(base.seed + 1, base.seed + seeds)
         with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
-            return replace(self, others=tuple(threads.map(again, more)))
+            others, numbers = zip(*threads.map(again, more), strict=True)
+        return replace(self, others=others, held=numbers if is_judged else ())
 
     def with_errors(self, errors: ModelErrors) -> Comparison:
         """The same with these errors; refused where only an elastic replay can tell the change."""

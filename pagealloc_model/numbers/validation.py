@@ -271,14 +271,18 @@ class Validation:
         options = {"rules": first.rules, "assumptions": first.assumptions}
         options["progress"] = progress_bar.unreported
 
-        def again(seed: int) -> pd.DataFrame:
+        def again(seed: int) -> tuple[ModelError, ...]:
             predicted = replay(recording, first.asked_policy, **options, seed=seed)
-            return error_table(held_to(recording, predicted, self.measured)[1])
+            return held_to(recording, predicted, self.measured)[1]
 
         more = range(first.seed + 1, first.seed + seeds)
         with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
-            tables = [error_table(self.numbers), *threads.map(again, more)]
-        return replace(self, errors=_over_seeds(tables), seeds=seeds)
+            return self.with_seeds(list(threads.map(again, more)))
+
+    def with_seeds(self, others: Sequence[Sequence[ModelError]]) -> Validation:
+        """The same with errors as means over this seed and others, whose numbers are given."""
+        tables = [error_table(numbers) for numbers in (self.numbers, *others)]
+        return replace(self, errors=_over_seeds(tables), seeds=len(tables)) if others else self
 
     def to_text(self, width: int = WIDTH, asides: Sequence[str] = ()) -> str:
         """The verdict, the mode of reclaim, and the scored quantities.

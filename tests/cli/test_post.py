@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
+from importlib import import_module
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
 from pagealloc_model.notebooks.studies.others.reply_figures import reply_figure
 
 from pagealloc_model.cli import main
+
+replay_module = import_module("pagealloc_model.predicted.replay")
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +70,24 @@ def test_a_reply_has_a_figure_of_its_own(
 def test_figures_of_replies_take_no_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["post", "kbuild", "--reply", "highatomic", "--figure", "x.svg"]) == 2
     assert "leave out PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("base", ["", "pcp_batch=31"])
+def test_each_seed_of_a_policy_is_replayed_once(
+    base: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recorded policy's replays are held to the recording, and the base if none is given."""
+    asked = []
+    answer = replay_module._answer
+    monkeypatch.setattr(
+        replay_module,
+        "_answer",
+        lambda question, prepared: (
+            asked.append((str(question.asked), question.seed)) or answer(question, prepared)
+        ),
+    )
+    words = ["post", "highatomic_gate3", "--patch", "pcp_batch=7", "--seeds", "2"]
+    assert main([*words, *(["--base", base] if base else [])]) in (0, 1)
+    capsys.readouterr()
+    policies = {"as recorded", "pcp_batch=7", *([base] if base else [])}
+    assert sorted(asked) == sorted(product(policies, range(2)))
