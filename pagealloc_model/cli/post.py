@@ -156,7 +156,7 @@ def run_post(options: argparse.Namespace) -> int:
         validation = pm.validate(recording, **shared, predicted=own)
         comparisons.append(compared.with_errors(errors_of(validation)).over_seeds(seeds))
         validations.append(validation.with_seeds(comparisons[-1].held))
-    if not options.full and (reason := nothing_to_post(comparisons)):
+    if not options.full and (reason := nothing_to_post(comparisons, validations)):
         print(f"pagealloc: no message: {reason}; --full prints every row", file=sys.stderr)
         return 1
     if options.figure:
@@ -175,7 +175,9 @@ def run_post(options: argparse.Namespace) -> int:
         validations=validations,
         style=options.style,
         utf8=options.utf8,
-        reclaim=dict.fromkeys(str(reclaim) for reclaim, _ in choices.values()),
+        reclaim=dict.fromkeys(
+            str(reclaim) if options.full else reclaim.brief for reclaim, _ in choices.values()
+        ),
         full=options.full,
     )
     return _post(options, message, comparisons)

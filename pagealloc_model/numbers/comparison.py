@@ -404,10 +404,10 @@ def guest_words(fields: Iterable[str], mode: str) -> str:
                 for column in ("direction", "within")
             )
             words.append(
-                f"Experiments in guests varied {own['setting'].iloc[0]} "
+                f"Experiments varied {own['setting'].iloc[0]} "
                 f"({', '.join(own['plan'])}): of {own['effects'].sum()} quantities that measurably "
                 f"changed, {right} were predicted in the right direction, {within} within the 95 % "
-                "interval."
+                "interval (no change, the null model: none)."
             )
     return " ".join(words)
 

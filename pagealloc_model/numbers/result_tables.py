@@ -19,7 +19,7 @@ from pagealloc_model.base.text import (
     paragraph,
     percent,
 )
-from pagealloc_model.numbers.vocabulary import WORDS
+from pagealloc_model.numbers.vocabulary import COUNTER_WORDS, WORDS
 
 Style = Literal["signed", "mmtests"]
 
@@ -236,6 +236,8 @@ SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
 
 def row_words(row: Any, *, place: str = " in ") -> str:
     """A row of a comparison in words, such as "free pages in DMA32"; `place` goes before a zone."""
+    if (row.metric, row.scope) in COUNTER_WORDS:
+        return COUNTER_WORDS[row.metric, row.scope]
     metric = WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
     words = metric.replace("_", " ")
     for part in str(row.scope).split(","):

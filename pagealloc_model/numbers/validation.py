@@ -133,13 +133,19 @@ def scores(errors: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(scored, columns=list(_SCORE_COLUMNS))
 
 
+def near(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `scores` that are near what was measured, and no farther than the null model."""
+    size = table["error"].abs()
+    return table[(table["verdict"] != TOO_FEW) & (size <= _NEAR) & (table["verdict"] != FARTHER)]
+
+
 def headline(table: pd.DataFrame) -> str:
     """One line of verdict on `scores`: what is predicted, what is not, and how many of all."""
     counted = table[table["verdict"] != TOO_FEW]
     if counted.empty:
         return "nothing that was recorded can be held to a prediction"
     size = counted["error"].abs()
-    right = counted[(size <= _NEAR) & (counted["verdict"] != FARTHER)].head(_NAMED)
+    right = near(table).head(_NAMED)
     missed = counted.assign(size=size.fillna(np.inf))[~(size <= _NEAR)]
     missed = missed.sort_values("size", ascending=False, kind="stable").head(_NAMED)
     none = "no quantity is near, and nearer than the null model"

@@ -75,7 +75,7 @@ class Number:
         make: from a table of its section to `Made`; None where it is made in another way.
         scope: of what part of the machine; "" where the zone or `make` says it.
         share: of a quantile, 0 to 1.
-        words: in a sentence on a comparison.
+        words: in a sentence on a comparison; those of a counter say the scope, too.
         verdict: place and words in a verdict, which scores it once for the whole machine: 1 to 10
             are of states, later ones of totals. Of shares that is what `make` says of all zones
             that changed, together; other values of zones are added, and the error is their mean.
@@ -504,9 +504,13 @@ LOCK_TIMES = (
 # Fallbacks (S6.6): of the table `fallbacks`; columns of sweeps: of counts by kind.
 
 
-def _fallbacks_by_pair(stolen: bool, table: pd.DataFrame) -> Iterator[tuple[str, Values]]:
-    """By pair of types: whole claims of a block apart from stolen pages (S6)."""
+def _fallbacks_by_pair(
+    stolen: bool, table: pd.DataFrame, movable: bool | None = None
+) -> Iterator[tuple[str, Values]]:
+    """By pair of types: whole claims of a block apart from stolen pages (S6); of some requests."""
     chosen = table[(table["kind"] == "steal") == stolen]
+    if movable is not None:
+        chosen = chosen[(chosen["alloc_migratetype"] == "Movable") == movable]
     pairs = chosen.groupby(["alloc_migratetype", "fallback_migratetype"])["count"]
     for (asked, used), count in pairs.sum().items():
         yield f"{asked} from {used}", Values(float(count))
@@ -518,7 +522,11 @@ FALLBACKS = (
            lambda table: Values(float(table["count"].sum())),
            words="fallbacks", verdict=(15, "fallbacks"), run="fallbacks", event=Event.EXTFRAG),
     Number("fallback_claims", "events", "", "count", partial(_fallbacks_by_pair, False)),
-    Number("fallback_steals", "events", LOWER, "count", partial(_fallbacks_by_pair, True)),
+    Number("fallback_steals", "events", LOWER, "count",
+           partial(_fallbacks_by_pair, True, movable=False)),
+    # what moves can leave another type's block again
+    Number("fallback_steals", "events", "", "count",
+           partial(_fallbacks_by_pair, True, movable=True)),
 )
 FALLBACKS_BY_KIND = (
     Number("", "", LOWER, make=lambda kinds: Values(kinds.sum()),
@@ -584,22 +592,22 @@ COUNTERS = (
     Number("reclaim_scanned", "pages", LOWER, "sum", _grown(*_SCANNED),
            verdict=(17, "pages that reclaim scanned")),
     Number("reclaim_scanned", "pages", LOWER, "sum", _grown("pgscan_kswapd"), "kswapd",
-           mmtests="Kswapd pages scanned"),
+           words="pgscan_kswapd", mmtests="Kswapd pages scanned"),
     Number("reclaim_scanned", "pages", LOWER, "sum", _grown("pgscan_direct"), "direct",
-           mmtests="Direct pages scanned"),
+           words="pgscan_direct", mmtests="Direct pages scanned"),
     Number("reclaimed", "pages", "", "sum", _grown("pgsteal_kswapd"), "kswapd",
-           mmtests="Kswapd pages reclaimed"),
-    Number("reclaimed", "pages", LOWER, "sum", _grown("pgsteal_direct"), "direct",
-           mmtests="Direct pages reclaimed"),
+           words="pgsteal_kswapd", mmtests="Kswapd pages reclaimed"),
+    Number("reclaimed", "pages", "", "sum", _grown("pgsteal_direct"), "direct",
+           words="pgsteal_direct", mmtests="Direct pages reclaimed"),
     Number("compact_stall", "events", LOWER, "sum", _grown("compact_stall"),
            verdict=(19, "direct compactions"), mmtests="Compaction stalls"),
     Number("compact_success", "events", "", "sum", _grown("compact_success"),
            mmtests="Compaction success"),
     Number("compact_fail", "events", LOWER, "sum", _grown("compact_fail"),
            mmtests="Compaction failures"),
-    Number(HUGE[0], "events", HIGHER, "sum", _grown(HUGE[0]),
+    Number(HUGE[0], "events", HIGHER, "sum", _grown(HUGE[0]), words=HUGE[0],
            verdict=(20, "huge-page faults served"), mmtests="THP fault alloc"),
-    Number(HUGE[1], "events", LOWER, "sum", _grown(HUGE[1]),
+    Number(HUGE[1], "events", LOWER, "sum", _grown(HUGE[1]), words=HUGE[1],
            verdict=(21, "huge-page faults refused"), mmtests="THP fault fallback"),
     Number(ALLOCSTALL, "events", LOWER, "sum", _allocation_stalls,
            verdict=(18, "allocation stalls"), mmtests="Allocation stalls"),
@@ -770,7 +778,9 @@ RUN_UNITS = {row.run: row.run_unit or row.unit for row in RUNS}
 """Units of numbers of a whole run by name; free memory and lists are means over instants.
 Whose pressure nobody copied has no "full", unless `sched:sched_switch` says who ran."""
 SWEPT = tuple(row for row in NUMBERS if row.sweep)
-WORDS = {row.name: row.words for row in NUMBERS if row.words}
+WORDS = {row.name: row.words for row in NUMBERS if row.words and row not in COUNTERS}
+COUNTER_WORDS = {(row.name, row.scope): row.words for row in COUNTERS if row.words}
+"""Words that say of what part of the machine a number is, too."""
 MMTESTS = {(row.name, row.scope): row.mmtests for row in NUMBERS if row.mmtests}
 
 

@@ -100,6 +100,13 @@ class ReclaimChoice:
         return f"Reclaim is {self.mode} ({_ACTS[self.mode]}): {self.why}.{says}"
 
     @property
+    def brief(self) -> str:
+        """The same without the values: only what is imposed."""
+        imposed = () if self.values is None else self.values.elastic.imposed
+        own = f" As in the recorded kernel: {', '.join(imposed)}." if imposed else ""
+        return f"Reclaim is {self.mode} ({_ACTS[self.mode]}): {self.why}.{own}"
+
+    @property
     def assumptions(self) -> Assumptions:
         """Those of a replay in this mode, all else by default or read off its recording."""
         return Assumptions(reclaim=self.mode)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -32,8 +33,9 @@ from pagealloc_model.numbers.result_tables import (
     measures,
     row_words,
 )
-from pagealloc_model.numbers.validation import NULL_MODELS, score_words, usual_seeds
-from pagealloc_model.numbers.values import States, Zones
+from pagealloc_model.numbers.statistics import SHARE
+from pagealloc_model.numbers.validation import NULL_MODELS, near, score_words, usual_seeds
+from pagealloc_model.numbers.values import Quantity, States, Zones
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.predicted.reclaim_mode import choose_reclaim, in_force
 from pagealloc_model.recording.provenance import USABLE
@@ -88,20 +90,49 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
             }
             title = f"{site}s by number of pages moved under one zone->lock hold"
             charts.append(histogram(title, bins, SERIES, glyphs=glyphs))
-    return charts + _most_changed(replays, rows.index, glyphs)
+    return charts + _most_changed(_in_all_zones(replays, rows.index), glyphs)
 
 
-def _most_changed(
-    replays: tuple[Replay, Replay], metrics: Collection[str], glyphs: Glyphs
-) -> list[str]:
-    """A chart of the state of these metrics whose curves lie farthest apart; [] if none differ."""
-    chart, farthest = [], 0.0
+Sides = tuple[Quantity, ...]
+"""One state over time, of the base and of the patch."""
+
+
+def _in_all_zones(
+    replays: tuple[Replay, Replay], metrics: Collection[str]
+) -> Iterator[tuple[str, Sides]]:
+    """States of these metrics in all zones together, by their titles."""
     tables = [
         Zones(states=States.of_replay(replay), block_order=replay.machine.counted_order)
         for replay in replays
     ]
     for number in (row for row in voc.STATES if row.name in metrics):
-        sides = [number.quantity(number.make(table), "all") for table in tables]
+        sides = tuple(number.quantity(number.make(table), "all") for table in tables)
+        yield f"{row_words(sides[0])}, all zones", sides
+
+
+def _in_each_zone(
+    replays: tuple[Replay, Replay], rows: pd.DataFrame
+) -> Iterator[tuple[str, Sides]]:
+    """States that rows are about, in their zones, by their titles."""
+    of_sides = [
+        {(one.metric, one.scope): one for one in voc.by_zone(States.of_replay(of), of.machine)}
+        for of in replays
+    ]
+    for row in rows.itertuples():
+        sides = tuple(side[row.metric, row.scope] for side in of_sides if _key(row) in side)
+        if len(sides) == len(replays):
+            yield row_words(row), sides
+
+
+def _key(row: Any) -> tuple[str, str]:
+    """What a row is about."""
+    return row.metric, row.scope
+
+
+def _most_changed(states: Iterable[tuple[str, Sides]], glyphs: Glyphs) -> list[str]:
+    """A chart of the state whose curves lie farthest apart; [] if none differ."""
+    chart, farthest = [], 0.0
+    for title, sides in states:
         times, (base, patch) = sides[0].time_ns, (side.values for side in sides)
         if times.shape != base.shape:  # nothing dates it
             continue
@@ -109,7 +140,6 @@ def _most_changed(
         apart = float(np.abs(patch - base).mean()) / (scale or 1.0)
         if apart > farthest:
             farthest, curves = apart, dict(zip(SERIES, (base, patch), strict=True))
-            title = f"{row_words(sides[0])}, all zones"
             chart = [time_series(title, (times - times[0]) / 1e9, curves, glyphs=glyphs)]
     return chart
 
@@ -152,6 +182,15 @@ def comparison_message(
     reproduce = list(_reproduce(whole, recordings, style))
     glyphs = UTF8 if utf8 else ASCII
     sections: dict[str, list[Block]] = {}
+    names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
+    subject = f"mm/page_alloc: predicted effect of {first.patch.asked_policy} on {names}"
+    thread = posted_figures_of(first.changed_fields)
+    if thread is not None:
+        subject = f"Re: {thread['subject'].iloc[0]}"
+
+    def message() -> Message:
+        return Message(subject=subject, sections=sections_of(sections), utf8=utf8)
+
     if full:
         changes = [f"{_change_words(first, name)}." for name in first.changed_fields]
         charts = [Fixed(text=chart) for chart in predicted_charts(first, glyphs=glyphs)]
@@ -171,56 +210,95 @@ def comparison_message(
             sections["How far to believe it"] += [Words(text=words), Fixed(text=table)]
         sections["Assumed"] = _bullets(_assumed(first))
         sections["Reproduce"] = reproduce
-    else:
-        blocks = _one_screen(whole, recordings, validations, reclaim, glyphs)
+        return message()
+    for rows, with_chart in ((MOST_ROWS, True), (MOST_ROWS, False), (FEWEST_ROWS, False)):
+        blocks = _one_screen(whole, recordings, validations, reclaim, glyphs, rows)
+        blocks = [block for block in blocks if with_chart or not isinstance(block, _Chart)]
         sections[""] = [*blocks, *reproduce]
-    names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
-    thread = posted_figures_of(first.changed_fields)
-    subject = f"mm/page_alloc: {first.patch.asked_policy} on {names}, predicted"
-    if thread is not None:
-        subject = f"Re: {thread['subject'].iloc[0]}"
-    return Message(subject=subject, sections=sections_of(sections), utf8=utf8)
+        if message().to_text().count("\n") <= MOST_LINES:
+            break
+    return message()
 
 
-def nothing_to_post(comparisons: Sequence[Comparison]) -> str:
+def nothing_to_post(
+    comparisons: Sequence[Comparison], validations: Sequence[Validation] = ()
+) -> str:
     """Why comparisons of the same two policies make no message, "" if they make one.
 
-    There is none of a recording that validation doubts, and none without a change beyond the
-    model's error.
+    There is none of a recording that validation doubts or of which nothing is predicted, and none
+    without a change beyond the model's error.
     """
     whole = repeated(comparisons)
     if whole.refused:
         return whole.refused
-    if whole.rows["verdict"].isin(verdicts.BELIEVED).any():
-        return ""
     names = ", ".join(dict.fromkeys(comparison.base.name for comparison in comparisons))
-    return f"no predicted change is larger than the model's error on {names}"
+    if not len(_told(whole)):
+        return f"no predicted change is larger than the model's error on {names}"
+    if validations and not any(len(near(validation.scores)) for validation in validations):
+        return f"under the recorded policy no quantity of {names} is predicted within 25 %"
+    return ""
+
+
+_WHOLE, _NOT_RESERVED = "free_in_whole_blocks", "free_in_whole_blocks_not_highatomic"
+
+
+def _told(whole: RepeatedComparison) -> pd.DataFrame:
+    """Rows that can be believed, but for those that tell nothing more than another one.
+
+    Free pages in whole blocks without the reserve are told where the reserve has some, and whole
+    blocks where there is one on either side, in the mean.
+    """
+    rows = whole.rows[whole.rows["verdict"].isin(verdicts.BELIEVED)]
+    block = 1 << whole.comparisons[0].base.machine.counted_order
+    is_whole = rows["metric"].isin((_WHOLE, _NOT_RESERVED))
+    is_less = is_whole & (rows[[*SERIES]].max(axis=1) < block)
+    others = rows[rows["metric"] == _WHOLE].set_index("scope")[[*SERIES]]
+    same = rows[[*SERIES]].eq(others.reindex(rows["scope"]).set_axis(rows.index)).all(axis=1)
+    return rows[~is_less & ~(same & (rows["metric"] == _NOT_RESERVED))]
 
 
 def _bullets(lines: Iterable[str]) -> list[Block]:
     return [Words(text=line, bullet=True) for line in lines]
 
 
-MOST_ROWS = 12
-"""Of the table of a message of one screen."""
+MOST_LINES = 60
+"""Of a message of one screen: its chart goes before its rows do."""
+MOST_ROWS, FEWEST_ROWS = 12, 4
+"""Of its table."""
 MOST_NAMED = 3
 """Changes that its first sentence names."""
-CLAIMS = {
+_LEFT_OUT = {verdicts.UNCHECKED: "of quantities that the recording does not show"}
+"""Why changes are not in a message, where it says so in other words than a comparison."""
+_KSWAPD = ("reclaim_scanned", "kswapd")
+CLAIMS: dict[str, tuple[str, dict[str, tuple[str, str] | None]]] = {
     "highatomic_gate_order": (
         "highatomic",
-        ("HighAtomic pageblocks per host", "THP success rate", "pgscan_kswapd, all hosts"),
+        {
+            "HighAtomic pageblocks per host": None,
+            "THP success rate": ("thp_success", "all"),
+            "pgscan_kswapd, all hosts": _KSWAPD,
+        },
     ),
     "defrag_mode": (
         "defrag_mode",
-        ("THP fault alloc", "THP fault fallback", "Pages kswapd scanned"),
+        {
+            "THP fault alloc": ("thp_fault_alloc", "all"),
+            "THP fault fallback": ("thp_fault_fallback", "all"),
+            "Pages kswapd scanned": _KSWAPD,
+        },
     ),
-    "pageblock_ownership": ("pcp_buddy", ("system time of simple kernel builds, change",)),
+    "pageblock_ownership": ("pcp_buddy", {"system time of simple kernel builds, change": None}),
     "pcp_free_batched": (
         "pcp_batching",
-        ("calls of free_pcppages_bulk with count > 1000 during boot",),
+        {"calls of free_pcppages_bulk with count > 1000 during boot": None},
     ),
 }
-"""Field of a policy -> the study in data/posted that proposes it, and what is quoted of it."""
+"""Field of a policy -> the study in data/posted that proposes it, and what is quoted of it, with
+the metric and the scope of a comparison that are the same, None if none is."""
+
+
+class _Chart(Fixed):
+    """Left out where a message is too long."""
 
 
 def _one_screen(
@@ -229,17 +307,18 @@ def _one_screen(
     validations: Sequence[Validation],
     reclaim: Iterable[str],
     glyphs: Glyphs,
+    most_rows: int,
 ) -> Iterator[Block]:
     """The claim, what happens, the rows and a chart of it, how right that is, what is left out."""
     first = whole.comparisons[0]
     changed = first.changed_fields
     claim = posted_claim(changed)
     if claim:
-        yield Words(text=claim)
-    rows = whole.rows[whole.rows["verdict"].isin(verdicts.BELIEVED)]
+        yield Words(text=f"{claim} {_claim_here(whole)}")
+    rows = _told(whole)
     strength = (rows["patch"] - rows["base"]).abs() / (rows["change_high"] - rows["change_low"])
     order = strength.sort_values(ascending=False, kind="stable").index
-    shown = rows.loc[sorted(order[:MOST_ROWS])]
+    shown = rows.loc[sorted(order[:most_rows])]
     setting = "; ".join(_change_words(first, name) for name in changed)
     named = [
         f"{row_words(row)} {'up' if row.patch > row.base else 'down'} "
@@ -255,23 +334,23 @@ def _one_screen(
         happens = happens[:1]
     yield Words(text=" ".join([*happens, *reclaim]))
     yield Fixed(text=_believed_table(shown, _measured(whole)))
-    for chart in _most_changed((first.base, first.patch), set(shown["metric"]), glyphs):
-        yield Fixed(text=chart)
-    runs = whole.runs
-    over = f"{runs} runs and windows" if runs > 1 else "windows"
+    for chart in _most_changed(_in_each_zone((first.base, first.patch), shown), glyphs):
+        yield _Chart(text=chart)
+    seeds = max(comparison.seeds for comparison in whole.comparisons)
+    over = f"{seeds} seeds and windows" if seeds > 1 else "windows"
     right = (
-        "Predicted and patch are the model's; the interval is that between two runs, from "
-        f"{over} of the recording, the model's error included."
+        "Predicted and patch are the model's. The interval is that of the change between two runs, "
+        f"from {over} of the recording, with the model's error added."
     )
     if validations:
         headlines = ". ".join(validation.headline for validation in validations)
-        right += f" Of the recorded policy, {headlines}."
+        right += f" Held to the recording under its own policy, {headlines}."
         guests = guest_words(changed, first.base.assumptions.reclaim)
         right = f"{right} {guests}".rstrip()
     yield Words(text=right)
     counts = whole.rows["verdict"].value_counts()
     more = len(rows) - len(shown)
-    left = [f"{more} smaller ones"] if more else []
+    left = [count_of(more, "smaller one")] if more else []
     unproven = whole.rows[whole.rows["verdict"] == verdicts.UNPROVEN]
     if len(unproven):
         one = next(unproven.itertuples())
@@ -280,24 +359,24 @@ def _one_screen(
             f"{len(unproven)} beyond the model's error but unproven, a null model being as near "
             f"({row_words(one)} {amount})"
         )
-    for verdict, words in verdicts.REASONS.items():
+    for verdict, words in (verdicts.REASONS | _LEFT_OUT).items():
         is_left = counts.get(verdict, 0) and verdict not in (verdicts.SAME, verdicts.UNPROVEN)
         left += [f"{counts[verdict]} {words}"] if is_left else []
-    rest = f"Changes not shown: {', '.join(left)}. " if left else ""
+    rest = f"Changes left out: {', '.join(left)}. " if left else ""
     is_elastic = first.base.assumptions.reclaim == "elastic"
     also = "" if is_elastic else "what reclaim and compaction would do otherwise; "
     yield Words(text=f"{rest}Not modelled: {also}{NOT_MODELLED}.")
     checks = {run.base.name: run.base.checks for run in whole.comparisons}
     for recording in dict.fromkeys(recordings):
         doubts = [check.check for check in checks[recording.name] if check.level != USABLE]
-        words = f" Doubted: {', '.join(doubts)}." if doubts else ""
+        words = f" pagealloc info doubts its {', '.join(doubts)}." if doubts else ""
         yield Words(text=f"{_recorded_words(recording)}{words}", bullet=True)
 
 
 def posted_figures_of(fields: Iterable[str]) -> pd.DataFrame | None:
     """What is quoted of the report on the proposal that one of these policy fields stands for."""
     changed = set(fields)
-    study, quantities = next((CLAIMS[name] for name in CLAIMS if name in changed), ("", ()))
+    study, quantities = next((CLAIMS[name] for name in CLAIMS if name in changed), ("", {}))
     try:
         posted = posted_figures(study)
     except UsageError:  # none, or a copy without the posted figures
@@ -314,18 +393,47 @@ def posted_claim(fields: Iterable[str]) -> str:
     for quantity, rows in posted.set_index("variant").groupby("quantity", sort=False):
         sides = rows.reindex(["unpatched", "patched"]).dropna(subset=["value"])
         values = [
-            value if low == high else f"{low:g} to {high:g}"
+            _as_posted(value) if low == high else f"{low:g} to {high:g}"
             for value, low, high in zip(sides["value"], sides["low"], sides["high"], strict=True)
         ]
         unit = str(rows["unit"].iloc[0])
-        is_said = any(value.endswith(unit) for value in values)
-        claims.append(f"{quantity}: {' -> '.join(values)}{'' if is_said else f' {unit}'}")
+        name = str(quantity).removesuffix(", change")
+        is_said = unit in name.lower().split() or any(value.endswith(unit) for value in values)
+        claims.append(f"{name}: {' -> '.join(values)}{'' if is_said else f' {unit}'}")
     source = posted.iloc[0]
     machine = str(source["machine"]).removeprefix("not named").removeprefix("; ")
     return (
         f'"{source["subject"]}" ({source["date"]}, {source["address"]}) reports'
         f"{f' ({machine})' if machine else ''}: {'; '.join(claims)}."
     )
+
+
+def _as_posted(value: str) -> str:
+    """A posted number, with commas and without digits that say nothing; other words as they are."""
+    return f"{float(value):,.0f}" if re.fullmatch(r"\d{3,}(\.\d+)?", value) else value
+
+
+def _claim_here(whole: RepeatedComparison) -> str:
+    """What the model predicts here of the quantities that the claim is about."""
+    changed = set(whole.comparisons[0].changed_fields)
+    _, quantities = next(CLAIMS[name] for name in CLAIMS if name in changed)
+    rows = {_key(row): row for row in whole.rows.itertuples()}
+    reasons = verdicts.REASONS | _LEFT_OUT
+    said = []
+    for key in quantities.values():
+        row = rows.get(key) if key else None
+        if row is None or row.verdict == verdicts.UNKNOWN:
+            continue
+        scale, unit = (100, " %") if row.unit == SHARE else (1, "")
+        values = (_plain(scale * value) for value in (row.base, row.patch))
+        verdict = reasons.get(row.verdict, row.verdict)
+        said.append(f"{row_words(row)} {' -> '.join(values)}{unit} ({verdict})")
+    if said:
+        return f"Here the model predicts {'; '.join(said)}."
+    return "None of these is predicted." if len(quantities) > 1 else "This is not predicted."
+
+
+_KERNEL_SETTING = re.compile(r"vm\.|CONFIG_|/sys/|pcp->\w+$|[A-Z_]+$")
 
 
 def _change_words(comparison: Comparison, name: str) -> str:
@@ -335,8 +443,14 @@ def _change_words(comparison: Comparison, name: str) -> str:
     sides = (comparison.base, comparison.patch)
     before, after = (side.policy.given().get(name, known.get(name)) for side in sides)
     unit = "" if about["unit"] in ("", "order") else f" {about['unit']}"
-    start = "is set to" if before is None else f"goes from {_setting(before)} to"
-    return f"{about['kernel_name']} ({about['meaning']}) {start} {_setting(after)}{unit}"
+    values = [_setting(value) for value in (before, after)]
+    if about["unit"].startswith("1/"):
+        values = [f"1/{value}" if value.isdecimal() and int(value) else value for value in values]
+        unit = ""
+    start = "is set to" if before is None else f"goes from {values[0]} to"
+    is_own = _KERNEL_SETTING.match(about["kernel_name"]) and not name.startswith("ownership.")
+    said = about["kernel_name"] if is_own else name
+    return f"{said} ({about['meaning']}) {start} {values[1]}{unit}"
 
 
 def _setting(value: Setting | None) -> str:
@@ -370,11 +484,27 @@ def _believed_table(rows: pd.DataFrame, measured: Mapping[tuple[str, str], float
         if measured:
             values.insert(0, measured.get((row.metric, row.scope), float("nan")))
         sides = ("NA" if np.isnan(value) else _plain(value) for value in values)
-        change, _, low, high = measures(row)
-        cells.append((words + unit, *sides, change, f"{low} to {high}", row.verdict))
+        change, _, low, high = map(_short_measure, measures(row))
+        # of the holds at one site: another site may have what it has lost
+        verdict = verdicts.CHANGED if row.metric.endswith("_transactions") else row.verdict
+        cells.append((words + unit, *sides, change, f"{low} to {high}", verdict))
     base = ("measured", "predicted") if measured else ("base",)
     titles = (*base, "patch", "change", "95 % interval", "")
     return Table((Column(title="", words=True), *titles), cells, grouped=False).to_text()
+
+
+_FEWEST_ROUNDED = 10
+
+
+def _short_measure(text: str) -> str:
+    """Such as "-41%" of "-41.5%", "+4,740" of "+4740n", "+3.1 points" of "+3.1pt"."""
+    found = re.fullmatch(r"([+-])([\d.]+)(%|n|pt)", text)
+    if not found:
+        return text
+    sign, amount, unit = found.groups()
+    value, unit = float(amount), {"n": "", "pt": " points"}.get(unit, unit)
+    is_exact = value < _FEWEST_ROUNDED or 99 < value < 100
+    return f"{sign}{amount if is_exact else f'{value:,.0f}'}{unit}"
 
 
 def _plain(value: float) -> str:

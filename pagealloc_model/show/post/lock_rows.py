@@ -41,14 +41,12 @@ def is_about_locks(fields: Iterable[str]) -> bool:
 
 def lock_words(model: LockModel) -> str:
     """What the table rests on."""
-    costs = model.costs
-    each = [(one.name, getattr(costs, one.name)) for one in fields(costs)]
-    origins = ", ".join(sorted({cost.origin for _, cost in each if cost.ns}))
-    values = ", ".join(f"{name} {cost.ns:.0f}" for name, cost in each if cost.ns)
+    costs = (getattr(model.costs, one.name) for one in fields(model.costs))
+    origins = ", ".join(sorted({cost.origin for cost in costs if cost.ns}))
     return (
         "Holds include failed trylocks; a spell is a CPU's waits and holds without a point to "
-        "reschedule. Times are of holds at their costs with tracing "
-        f"({origins}; ns: {values}); brackets: x and / {SPREAD:.1f}."
+        f"reschedule. Times are of holds with tracing, their costs {origins}; brackets: at costs "
+        f"divided and multiplied by {SPREAD:.1f}."
     )
 
 
@@ -62,6 +60,7 @@ def lock_table(base: Replay, patch: Replay, model: LockModel) -> str:
         cells = {name: _in_range(*values) for name, values in ranges.items()}
         sides.append(cells | {"free in fragments (%)": f"{share:.3g}"})
     rows = [(name, *(side[name] for side in sides)) for name in sides[0]]
+    rows = [row for row in rows if set(row[1:]) != {"0"}]
     titles = (Column(title="", words=True), "predicted", "patch")
     return Table(titles, rows, grouped=False).to_text()
 

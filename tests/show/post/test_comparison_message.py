@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ from pagealloc_model.numbers.statistics import paired_p, smallest_p
 from pagealloc_model.numbers.values import Quantity
 from pagealloc_model.show.post.comparison_message import (
     _believed_table,
+    _short_measure,
+    _told,
     posted_claim,
     shown_rows,
 )
@@ -80,7 +83,7 @@ def test_a_post_is_complete_in_plain_narrow_text(posted: tuple[str, pd.DataFrame
     assert not [line for line in text.splitlines() if line != line.rstrip()]
     assert not re.search(r"^From ", text, re.MULTILINE)  # a mailbox would split there
     header, _, body = text.partition("\n\n")
-    assert header == "Subject: mm/page_alloc: pcp_batch=31 on kbuild, predicted"
+    assert header == "Subject: mm/page_alloc: predicted effect of pcp_batch=31 on kbuild"
     for title in SECTIONS:
         assert f"\n{title}\n{'-' * len(title)}\n" in f"\n{body}"
     assert "goes from 63 to 31 pages" in " ".join(body.split())
@@ -118,7 +121,9 @@ def test_several_runs_are_tested_and_the_test_is_named(
     assert "add --full" in capsys.readouterr().err
     assert main([*arguments, "--format", "md", "--full", "--style", "mmtests"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("# mm/page_alloc: pcp_batch=2 on small, predicted\n\n## What\n")
+    assert printed.startswith(
+        "# mm/page_alloc: predicted effect of pcp_batch=2 on small\n\n## What\n"
+    )
     assert "sign-flip permutation test" in " ".join(printed.split())
     assert "With 3 runs p is at least 0.25: no row can be marked." in printed.replace("\n", " ")
     assert "--seeds 3 --style mmtests" in printed.replace("\\\n    ", "")
@@ -128,14 +133,29 @@ def test_several_runs_are_tested_and_the_test_is_named(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["highatomic_stock", "--patch", "min_free_kbytes=90112"], "goes from 45056 to 90112 kB"),
+        (["highatomic_stock", "--patch", "min_free_kbytes=16384"], "goes from 45056 to 16384 kB"),
+        (
+            ["mixed_6.1", "--patch", "defrag_mode=1"],
+            "Here the model predicts thp_fault_alloc 1 -> 6 (within the model's error);",
+        ),
+        (
+            ["xfree", "--patch", "percpu_pagelist_high_fraction=8"],
+            "goes from 0 to 1/8. For the recorded demand",
+        ),
+        (
+            [
+                *("xfree", "--patch"),
+                "pageblock_ownership=pcp_buddy,ownership.remote_free=lockless",
+            ],
+            "ownership.remote_free (frees wait",
+        ),
         (
             ["xfree", "--patch", "pageblock_ownership=pcp_buddy"],
             "Subject: Re: mm: page_alloc: pcp buddy allocator",
         ),
         (
             ["xfree", "--base", "pcp_free_batched=0", "--patch", "pcp_free_batched=1"],
-            "4 snapshots. Doubted: memory and CPUs.",
+            "4 snapshots. pagealloc info doubts its memory and CPUs.",
         ),
     ],
 )
@@ -146,7 +166,7 @@ def test_a_message_has_one_screen_and_says_what_happens(
     text = capsys.readouterr().out
     assert text.count("\n") <= MOST_LINES
     said_all = " ".join(text.split())
-    assert all(part in said_all for part in (said, "Not modelled: ", "Of the recorded policy, "))
+    assert all(part in said_all for part in (said, "Not modelled: ", " under its own policy, "))
     assert f"$ pagealloc post {' '.join(words)}" in " ".join(text.replace("\\", "").split())
     assert not re.search(r"\b[ST]\d+\.?\d*\b|[{}]", text)
 
@@ -217,12 +237,58 @@ def test_seeds_below_one_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "--seeds 0" in capsys.readouterr().err
 
 
-def test_nothing_beyond_the_error_makes_no_message(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["post", "kbuild", "--patch", "extfrag_threshold=600"]) == 1
+@pytest.mark.parametrize(
+    ("name", "patch", "reason"),
+    [
+        ("kbuild", "extfrag_threshold=600", "no predicted change is larger than the"),
+        ("zram_swap_A1", "min_free_kbytes=1024", "under the recorded policy no quantity of"),
+    ],
+)
+def test_what_cannot_be_believed_makes_no_message(
+    name: str, patch: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["post", name, "--patch", patch]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("pagealloc: no message: no predicted change is larger than the")
+    assert printed.err.startswith(f"pagealloc: no message: {reason}")
     assert printed.err.count("\n") == 1
+
+
+def test_what_says_nothing_new_is_no_row_of_a_message() -> None:
+    """Whole blocks without the reserve, and less than one block, in the mean."""
+    values = {
+        ("free_in_whole_blocks", "zone=Normal"): (600.0, 1200.0),
+        ("free_in_whole_blocks_not_highatomic", "zone=Normal"): (600.0, 1200.0),
+        ("free_in_whole_blocks", "zone=DMA32"): (600.0, 1200.0),
+        ("free_in_whole_blocks_not_highatomic", "zone=DMA32"): (500.0, 1100.0),
+        ("free_in_whole_blocks", "zone=DMA"): (0.0, 14.0),
+        ("free_pages", "zone=DMA"): (0.0, 14.0),
+    }
+    rows = pd.DataFrame(
+        [
+            {"metric": metric, "scope": scope, "base": base, "patch": patch, "verdict": "better"}
+            for (metric, scope), (base, patch) in values.items()
+        ]
+    )
+    machine = SimpleNamespace(counted_order=9)
+    comparison = SimpleNamespace(base=SimpleNamespace(machine=machine))
+    whole = SimpleNamespace(rows=rows, comparisons=[comparison])
+    assert _told(whole).index.tolist() == [0, 2, 3, 5]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("measure", "shown"),
+    [
+        ("-41.5%", "-42%"),
+        ("-8.9%", "-8.9%"),
+        ("-99.6%", "-99.6%"),
+        ("+4740n", "+4,740"),
+        ("+3.1pt", "+3.1 points"),
+        ("NA", "NA"),
+    ],
+)
+def test_measures_in_a_message_have_no_marks(measure: str, shown: str) -> None:
+    assert _short_measure(measure) == shown
 
 
 def test_a_refused_recording_makes_no_message_and_no_figure(
@@ -244,9 +310,9 @@ def test_a_refused_recording_makes_no_message_and_no_figure(
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("pageblock_ownership", "system time of simple kernel builds, change: -4 to -3 %."),
+        ("pageblock_ownership", "system time of simple kernel builds: -4 to -3 %."),
         ("highatomic_gate_order", "THP success rate: 1 to 6 -> 44 to 78 %;"),
-        ("pcp_free_batched", "during boot: 2092 calls."),
+        ("pcp_free_batched", "during boot: 2,092."),
     ],
 )
 def test_posted_ranges_and_units_are_said(field: str, words: str) -> None:
