@@ -44,7 +44,8 @@ from pagealloc_model.numbers import statistics
 from pagealloc_model.numbers.progress import MISSED, TOLD_FROM
 from pagealloc_model.numbers.vocabulary import ALLOCSTALL, RUN_UNITS, TIMES
 from pagealloc_model.numbers.whole_run import (
-    MEDIAN,
+    BESIDE,
+    beside,
     predicted_numbers,
     recorded_numbers,
     set_by_policy,
@@ -137,6 +138,26 @@ def _kept_values(
     return record.metrics, record.error
 
 
+def _changes_beside(
+    metric: str,
+    measured: Mapping[str, Mapping[str, float]],
+    sides: Sequence[Sequence[Run]],
+    predicted: Sequence[tuple[Mapping[str, float], str]],
+) -> dict[str, float]:
+    """Measured and predicted changes of what stands beside a state's mean."""
+    columns = {}
+    for what in BESIDE:
+        name = beside(what, metric)
+        before, after = (
+            np.array([measured[run.name].get(name, np.nan) for run in side]).mean()
+            for side in sides
+        )
+        expected = [change[name] for change, _ in predicted if name in change]
+        columns[f"{what}_change"] = float(after - before)
+        columns[f"{what}_predicted"] = float(np.mean(expected)) if expected else np.nan
+    return columns
+
+
 def changes_table(
     pairs: Sequence[Pair], runs: Sequence[Run], directory: Path, report: Report | None = None
 ) -> tuple[pd.DataFrame, Mapping[str, Mapping[str, float]]]:
@@ -150,8 +171,9 @@ def changes_table(
         pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
         change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
         inside: the prediction lies in the interval; modelled; note: why there is no prediction;
-        median_change, median_predicted: the same changes of a state's median over the run, NaN of
-        what is no state. Then the values.
+        median_change, median_predicted: the same changes of a state's median over the run, and
+        pressed_change, pressed_predicted: of its mean over the quarter of places with the fewest
+        free pages; NaN of what is no state. Then the values.
     """
     usable = [run for run in runs if run.status != FAILED]
     measured: dict[str, Mapping[str, float]] = {}
@@ -194,12 +216,6 @@ def changes_table(
                 known = [change[metric] for change, _ in changes if metric in change]
                 known = [value for value in known if not np.isnan(value)]
                 mean = float(np.mean(known)) if known else float("nan")
-                median = f"{MEDIAN}{metric}"
-                medians = [
-                    np.array([measured[run.name].get(median, np.nan) for run in own]).mean()
-                    for own in (before, after)
-                ]
-                expected = [change[median] for change, _ in changes if median in change]
                 rows.append(
                     {
                         "pair": pair.title,
@@ -221,8 +237,7 @@ def changes_table(
                         "inside": bool(low <= mean <= high),
                         "modelled": pair.modelled,
                         "note": note,
-                        "median_change": float(medians[1] - medians[0]),
-                        "median_predicted": float(np.mean(expected)) if expected else np.nan,
+                        **_changes_beside(metric, measured, (before, after), changes),
                     }
                 )
     table = pd.DataFrame(rows)

@@ -829,11 +829,10 @@ def of_run(section: Iterable[Number], table: object) -> dict[str, float]:
     return {row.run: next(row.quantities(table)).value for row in section if row.run and row.make}
 
 
-def medians_of_run(zones: Zones) -> dict[str, float]:
-    """Medians of the states whose means are numbers of a whole run, by that number's name."""
+def states_of_run(zones: Zones) -> dict[str, np.ndarray]:
+    """States whose means are numbers of a whole run, at each instant, by that number's name."""
     rows = [row for row in STATES if row.run and row.how == "mean"]
-    values = {row.run: next(row.quantities(zones)).values for row in rows}
-    return {name: float(np.median(own)) if len(own) else np.nan for name, own in values.items()}
+    return {row.run: next(row.quantities(zones)).values for row in rows}
 
 
 def swept(section: Iterable[Number], table: object) -> dict[str, float]:

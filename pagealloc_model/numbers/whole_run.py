@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -85,7 +86,8 @@ def _while_events_came(recording: Recording, known: Sequence[tuple[int, float]])
 def recorded_numbers(recording: Recording) -> dict[str, float]:
     """The numbers of `RUN_UNITS` as they were measured; NaN where nothing recorded shows one.
 
-    With medians (`MEDIAN`) and the share of instants that the reader missed (`progress.MISSED`).
+    With medians and states under pressure (`BESIDE`), and the share of instants that the reader
+    missed (`progress.MISSED`).
 
     Raises:
         RecordingError: a file of the recording cannot be read.
@@ -115,8 +117,10 @@ def recorded_numbers(recording: Recording) -> dict[str, float]:
     return numbers | dict.fromkeys(missing, float("nan"))
 
 
-MEDIAN = "median of "
-"""Begins the name of a state's median over the places whose mean has the rest of the name."""
+BESIDE = MEDIAN, PRESSED = "median", "pressed"
+"""What a state has beside its mean over places: `beside` names it."""
+PRESSED_SHARE = 0.25
+"""Share of places, those with the fewest free pages, over which `PRESSED` is the mean."""
 BY_USES = ("pgactivate", "workingset_refault_file", "workingset_activate_file")
 """Counters of second uses of files' pages, which only filemap events show (S10.7)."""
 
@@ -133,6 +137,23 @@ def predicted_numbers(recording: Recording, predicted: Replay) -> dict[str, floa
     numbers = _whole_numbers(predicted, states, order, window, served_at(recording), read)
     if tp.FILEMAP_ADD not in recording.trace.tables:
         numbers |= dict.fromkeys(BY_USES, float("nan"))
+    return numbers
+
+
+def beside(what: str, name: str) -> str:
+    """Name of the median of a state, or of its mean under pressure."""
+    return f"{what} {name}"
+
+
+def _beside_means(zones: Zones) -> dict[str, float]:
+    """Medians of states over their places, and means over those with the fewest free pages."""
+    states = voc.states_of_run(zones)
+    free = states["free pages"]
+    least = np.argsort(free, kind="stable")[: math.ceil(PRESSED_SHARE * len(free))]
+    numbers = {}
+    for name, own in states.items():
+        numbers[beside(MEDIAN, name)] = float(np.median(own)) if len(own) else np.nan
+        numbers[beside(PRESSED, name)] = float(own[least].mean()) if len(own) else np.nan
     return numbers
 
 
@@ -157,9 +178,9 @@ def _whole_numbers(
     served_ns: np.ndarray,
     read: States | None = None,
 ) -> dict[str, float]:
-    """The numbers of `RUN_UNITS`, and medians beside means of states under `MEDIAN` + the name.
+    """The numbers of `RUN_UNITS`, and beside means of states what `BESIDE` names.
 
-    Means and medians are over places of the load's progress (`at_progress`), by the states `read`,
+    All are over places of the load's progress (`at_progress`), by the states `read`,
     None for all. Blocks smaller than a huge page are counted as parts of one: kernels with both can
     be compared.
     """
@@ -175,7 +196,7 @@ def _whole_numbers(
     }
     return dict.fromkeys(voc.RUN_UNITS, float("nan")) | {
         **voc.of_run(voc.STATES, zones),
-        **{f"{MEDIAN}{name}": value for name, value in voc.medians_of_run(zones).items()},
+        **_beside_means(zones),
         **voc.of_run(voc.HOLDS, Holds.of_table(tables.transactions_full)),
         **voc.of_run(voc.FALLBACKS, tables.fallbacks),
         **voc.of_run(voc.CHANGES, counter_changes(tables.vmstat, window)),

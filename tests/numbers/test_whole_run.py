@@ -15,7 +15,10 @@ import pagealloc_model as pm
 from pagealloc_model.numbers.progress import MISSED, served_at
 from pagealloc_model.numbers.vocabulary import RUN_UNITS
 from pagealloc_model.numbers.whole_run import (
+    BESIDE,
     MEDIAN,
+    PRESSED,
+    beside,
     memory_pressure,
     predicted_numbers,
     recorded_numbers,
@@ -50,10 +53,13 @@ def predicted(recording: pm.Recording) -> dict[str, dict[str, float]]:
 def test_both_have_the_same_quantities(
     recorded: dict[str, float], predicted: dict[str, dict[str, float]]
 ) -> None:
-    medians = {name for name in recorded if name.startswith(MEDIAN)}
-    assert {f"{MEDIAN}free pages", f"{MEDIAN}pages on per-CPU lists"} <= medians
-    assert set(recorded) == set(RUN_UNITS) | medians | {MISSED}
-    assert all(set(values) == set(RUN_UNITS) | medians for values in predicted.values())
+    states = {"free pages", "pages on per-CPU lists"}
+    more = {name for name in recorded if name.split(" ")[0] in BESIDE}
+    assert {beside(what, name) for what in BESIDE for name in states} <= more
+    assert set(recorded) == set(RUN_UNITS) | more | {MISSED}
+    assert all(set(values) == set(RUN_UNITS) | more for values in predicted.values())
+    free = [recorded[beside(what, "free pages")] for what in (PRESSED, MEDIAN)]
+    assert free[0] < free[1] < 2 * recorded["free pages"]
     unknown = [name for name, value in recorded.items() if math.isnan(value)]
     unshown = ("memory pressure full", MISSED)  # this recording's interval is not known
     assert all(name.endswith("served") or name in unshown for name in unknown)
