@@ -333,14 +333,15 @@ def _one_screen(
         yield Words(text=f"{load_words(recordings[0])} {lock_words(model)}".strip())
         happens = happens[:1]
     yield Words(text=" ".join([*happens, *reclaim]))
-    yield Fixed(text=_believed_table(shown, _measured(whole)))
+    measured = _measured(whole)
+    yield Fixed(text=_believed_table(shown, measured))
     for chart in _most_changed(_in_each_zone((first.base, first.patch), shown), glyphs):
         yield _Chart(text=chart)
     seeds = max(comparison.seeds for comparison in whole.comparisons)
     over = f"{seeds} seeds and windows" if seeds > 1 else "windows"
     right = (
-        "Predicted and patch are the model's. The interval is that of the change between two runs, "
-        f"from {over} of the recording, with the model's error added."
+        f"{'Predicted' if measured else 'Base'} and patch are the model's. The interval is that of "
+        f"the change between two runs, from {over} of the recording, with the model's error added."
     )
     if validations:
         headlines = ". ".join(validation.headline for validation in validations)
