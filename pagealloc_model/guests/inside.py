@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -112,6 +112,7 @@ class Order:
         environment: variables for both commands; they run in TMPDIR, if it is one of them.
         disk: a scratch disk is there, to be mounted at `DISK`.
         buffer_bytes: ring buffer of each CPU; None: by the machine's memory.
+        events: names and patterns of events, "default" for the usual ones, with commas between.
     """
 
     workload: str
@@ -123,7 +124,7 @@ class Order:
     interval_s: float = 1.0
     buffer_bytes: int | None = None
     locks: bool = False
-    events: Sequence[str] = ("default",)
+    events: str = "default"
 
     def write(self, folder: Path) -> None:
         """Leave the order where the guest looks for it."""
@@ -202,7 +203,7 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
             interval_s=order.interval_s,
             buffer_bytes=order.buffer_bytes,
             locks=order.locks,
-            events=tuple(order.events),
+            events=tuple(order.events.split(",")),
             set_up=("sh", "-ec", order.prepare) if order.prepare else (),
             before_copies=partial(apply, order.settings, root),
             read_state=partial(state_from_outside, folder) if (folder / STATES).is_dir() else None,

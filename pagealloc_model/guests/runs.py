@@ -52,6 +52,7 @@ from pagealloc_model.recording.event_files import has_events
 from pagealloc_model.recording.record.children import python_words
 from pagealloc_model.recording.record.doctor import Check, require_trial
 from pagealloc_model.recording.record.host import Host
+from pagealloc_model.recording.record.perf import USUAL_EVENTS
 from pagealloc_model.recording.recording import Recording, open_recording
 
 RUN_FILE = "run.json"
@@ -437,7 +438,7 @@ def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
         interval_s=plan.interval_s,
         buffer_bytes=plan.buffer,
         locks=plan.locks,
-        events=plan.events,
+        events=",".join(plan.events),
     )
     return Boot(order=order, **machine)
 
@@ -456,7 +457,10 @@ def run_identity(plan: Plan, side: Side, repeat: int) -> str:
     """Digest of all that a run is made from: equal ones need not be made again."""
     boot = boot_of(plan, side, repeat, Path("/"))
     parts: dict[str, object] = {"programs": programs_digest(), "steps": _STEPS}
-    parts["order"] = asdict(boot.order)
+    order = asdict(boot.order)
+    if order["events"] == USUAL_EVENTS:
+        del order["events"]
+    parts["order"] = order
     machine = asdict(plan.here or plan.guest)
     machine = {name: value for name, value in machine.items() if name not in _NOT_RESULT}
     if plan.here is not None:

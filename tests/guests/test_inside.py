@@ -38,6 +38,7 @@ from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.perf import RecordOptions
 from pagealloc_model.recording.state_file import STATE_SUFFIX
+from pagealloc_model.recording.trace import tracepoints as tp
 
 
 @pytest.fixture
@@ -78,6 +79,40 @@ def test_a_runs_own_settings_come_after_the_set_up(steps: list[str], tmp_path: P
     )
     assert steps == ["all", "ring buffers", "set-up", "own", "work"]
     assert (tmp_path / "prepared").exists()
+
+
+def test_other_events_may_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def record(options: RecordOptions, *others: object) -> SimpleNamespace:
+        asked.append(options.events)
+        return SimpleNamespace(command_code=0, kswapd_slept=None)
+
+    monkeypatch.setattr(inside, "apply", lambda values, root: None)
+    monkeypatch.setattr(session, "record", record)
+    monkeypatch.setenv(inside.RUN, "")
+    for order in (Order(workload="w"), Order(workload="w", events="default,sched:sched_switch")):
+        carry_out(order, tmp_path)
+    assert asked == [RecordOptions(destination=tmp_path).events, ("default", tp.SCHED_SWITCH)]
+
+
+def test_perf_finds_a_place_for_its_files(
+    steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the host's files cannot be written to, unless the run's folder lies there."""
+    called: list[tuple[str, ...]] = []
+
+    def run(words: tuple[str, ...], **options: object) -> SimpleNamespace:
+        called.append(words)
+        return SimpleNamespace(returncode=0)
+
+    Order(workload="work").write(tmp_path)
+    monkeypatch.setattr(inside.subprocess, "run", run)
+    for place, mounts in ((tmp_path, 0), (Path("/no/such"), 1), (tmp_path.parent / "none", 2)):
+        monkeypatch.setattr(inside, "PERF_FILES", place)
+        assert main(tmp_path) == 0
+        assert len(called) == mounts
+    assert called[0] == ("mount", "-t", "tmpfs", "tmpfs", "/no/such")
 
 
 def test_a_command_finds_the_folder_of_its_run(steps: list[str], tmp_path: Path) -> None:

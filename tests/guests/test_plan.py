@@ -66,6 +66,7 @@ WRONG = {
     "timeout": (f"{PLAN}[guest]\ntimeout_s = 0", "guest.timeout_s: 0 is no number of seconds"),
     "limit": (f'{PLAN}[limits]\nrun = "big"', "limits.run: 'big' is no size"),
     "buffer": (f'{PLAN}[record]\nbuffer = "3M"', "record.buffer: 3M is no power of two"),
+    "events": (f'{PLAN}[record]\nevents = "all"', "record.events: 'all' is no list"),
     "locks": (f"{PLAN}[record]\nlocks = 1", "record.locks: 1 is neither true nor false"),
     "sizes": (
         PLAN.replace("vm.percpu_pagelist_high_fraction", SIZES).replace("0, 8", '"64", "64 8"'),
