@@ -564,12 +564,15 @@ def request_again(m: at.Arrays, ac: AllocContext, order: int, dropped: int) -> A
 
 
 @inner
-def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> None:
-    """Serve an object, whole or in base pages; `recorded`: the kernel did."""
+def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool, again: bool) -> None:
+    """Serve an object, whole or in base pages; `recorded`: the kernel did.
+
+    `again`: the recording has no second attempt of its own at a huge page (S8.5).
+    """
     m.st[word_at(m, pr.REQUEST_STALLED)] = 0
     pfn = request_page(m, ac)
     if pfn < 0:
-        do_without(m, ac, number, recorded)
+        do_without(m, ac, number, recorded, again)
     else:
         accept_page(m, ac, pfn, number, recorded)
 
@@ -587,7 +590,7 @@ def accept_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, recorded:
 
 
 @cold
-def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> None:
+def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool, again: bool) -> None:
     """Part of alloc_pages_mpol(): ask elsewhere, then for smaller pages, or fail (S8.5).
 
     A huge page's second attempt leaves out bits that only the first has. Whether the caller itself
@@ -595,7 +598,7 @@ def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> N
     memory that is not madvised.
     """
     is_huge = is_thp(ac.order, ac.bits)
-    if is_huge and ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM and recorded:
+    if is_huge and ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM and again:
         dropped = at.GFP_THISNODE
         if value_of(m, pr.THP_MADVISED):
             dropped |= pr.GFP_NORETRY
@@ -610,21 +613,26 @@ def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> N
     if is_huge and not is_local:
         m.st[word_at(m, pr.THP_FAULT_FALLBACK)] += 1
     if recorded and is_opportunistic(m, ac.order, ac.bits):
-        # Put touched base pages in place of a refused buddy, from its end on.
-        m.st[at.COUNT_IN_BASE_PAGES] += 1
-        whole = 1 << ac.order
-        untouched = 0
-        if is_thp(ac.order, ac.bits):
-            untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)
-        single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
-        for offset in range(whole - 1, untouched - 1, -1):
-            pfn = request_page(m, single)
-            if pfn < 0:
-                m.st[at.COUNT_FAILED] += 1
-                return
-            own_page(m, single, pfn, number, offset)
+        take_base_pages(m, ac, number)
     elif recorded:
         m.st[word_at(m, pr.DEMAND_FAILED)] += 1
+
+
+@cold
+def take_base_pages(m: at.Arrays, ac: AllocContext, number: int) -> None:
+    """Put touched base pages in place of a refused buddy, from its end on."""
+    m.st[at.COUNT_IN_BASE_PAGES] += 1
+    whole = 1 << ac.order
+    untouched = 0
+    if is_thp(ac.order, ac.bits):
+        untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)
+    single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
+    for offset in range(whole - 1, untouched - 1, -1):
+        pfn = request_page(m, single)
+        if pfn < 0:
+            m.st[at.COUNT_FAILED] += 1
+            return
+        own_page(m, single, pfn, number, offset)
 
 
 TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
@@ -709,8 +717,13 @@ def take_event(
         m.st[word_at(m, pr.TRIED_FAILURES)] += asks
     if asks:
         place = int(m.places[e.number])
+        recorded = e.operation != at.RECORDED_FAILURE
         ac = request_of(m, e, vma_thp_gfp_mask(m, e.order, e.bits))
-        allocate(m, ac, e.number, e.operation != at.RECORDED_FAILURE)
+        if recorded and is_needless_retry(m, leads, e):
+            take_base_pages(m, ac, e.number)
+        else:
+            again = recorded or not e.bits & at.GFP_DIRECT_RECLAIM
+            allocate(m, ac, e.number, recorded, again)
         if place < pr.LOST and m.places[e.number] >= 0:
             workingset_refault(m, int(m.places[e.number]), place)
     return asks

@@ -319,58 +319,121 @@ def resolve_objects(
     return high
 
 
-REQUEST = at.record("int32 task object; int8 kind order failed", align=True)
+REQUEST = at.record("int32 task object; int8 kind order failed attempt", align=True)
 """A recorded request: its task, its object's number (-1: a failure that is not tried), the class of
-its pages, its order, whether it failed."""
+its pages, its order, whether it failed; of one for a huge page, which attempt of its fault it is."""
+
+ANYWHERE, LOCAL, LOCAL_FIRST = 0, 1, 2
+"""Attempts at a huge page: on any node; on the task's own; there with another to come, if in vain
+(S8.5)."""
+
+PLACES = at.record("int32 first oldest newest", align=True)
+"""Of a task and class, places of `WAITING`, 0 for none: the first attempt that the last request was,
+in vain, as one more than its object; the huge pages that wait for smaller ones, in a row."""
+WAITING = at.record("int32 failure later", align=True)
+"""A refused huge page that nothing smaller came in place of yet, and the one after it of its task."""
 
 
 class OpenFailures:
     """Failures that the next requests may have come in place of, by task and class.
 
-    Of a task's failures of one order that nothing came in place of yet, all are replaced by the
-    same, so that the last stands for them.
+    Of a task's failures of one order that nothing came in place of yet, all of one fault are
+    replaced by the same, so that the last stands for them; other huge pages wait.
     """
 
     def __init__(self) -> None:
         """Begin without any."""
         self._slots: dict[int, int] = {}
         self._words = np.zeros((64, at.ORDERS, 2), np.int32)
+        self._places = np.zeros(64, PLACES)
+        self._waiting = np.zeros(64, WAITING)
 
-    def of(self, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows of each request's task and class, and all rows.
+    def of(
+        self, requests: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows of each request's task and class, all rows, and the huge pages that wait.
 
         Args:
             requests: `REQUEST` records.
 
         Returns:
             int32, one for each; int32, shape (rows, orders, 2): one more than the object of the
-            failure, 0 for none, and how many pages came in its place.
+            failure, 0 for none, and how many pages came in its place; `PLACES` by row; `WAITING`
+            records, those after the first in use up to the place that the first names as `later`.
         """
         keys = requests["task"].astype(np.int64) * 4 + requests["kind"]
         names, inverse = np.unique(keys, return_inverse=True)
         known = self._slots
         slots = [known.setdefault(each, len(known)) for each in names.tolist()]
         if len(known) > len(self._words):
-            more = np.zeros((2 * len(known), *self._words.shape[1:]), np.int32)
-            more[: len(self._words)] = self._words
-            self._words = more
-        return np.array(slots, np.int32)[inverse], self._words
+            self._words = longer(self._words, 2 * len(known))
+            self._places = longer(self._places, 2 * len(known))
+        # a request is the only one that can put another in the queue
+        room = int(self._waiting[0]["later"]) + 1 + int(np.count_nonzero(are_huge(requests)))
+        if room > len(self._waiting):
+            self._waiting = longer(self._waiting, 2 * room)
+        return np.array(slots, np.int32)[inverse], self._words, self._places, self._waiting
+
+
+def are_huge(requests: np.ndarray) -> np.ndarray:
+    """Mask of `REQUEST` records for huge pages of anonymous memory."""
+    return (requests["order"] == pr.THP_ORDER) & (requests["kind"] == pr.ANON)
+
+
+def longer(rows: np.ndarray, length: int) -> np.ndarray:
+    """Return a copy with zeros behind."""
+    more = np.zeros((length, *rows.shape[1:]), rows.dtype)
+    more[: len(rows)] = rows
+    return more
+
+
+@inner
+def wait_for_smaller(places: np.ndarray, waiting: np.ndarray, slot: int, failure: int) -> None:
+    """Let a refused huge page wait behind those of its task."""
+    place = int(waiting[0]["later"]) + 1
+    waiting[0]["later"] = place
+    waiting[place]["failure"] = failure
+    newest = int(places[slot]["newest"])
+    if newest > 0:
+        waiting[newest]["later"] = place
+    else:
+        places[slot]["oldest"] = place
+    places[slot]["newest"] = place
+
+
+@inner
+def end_of_wait(places: np.ndarray, waiting: np.ndarray, slot: int) -> int:
+    """Take the huge page that waited longest; returns one more than its object, 0 for none."""
+    place = int(places[slot]["oldest"])
+    if place == 0:
+        return 0
+    places[slot]["oldest"] = waiting[place]["later"]
+    if int(places[slot]["oldest"]) == 0:
+        places[slot]["newest"] = 0
+    return int(waiting[place]["failure"])
 
 
 @entry
 def link_replacements(
-    requests: np.ndarray, slots: np.ndarray, failures: np.ndarray, leads: np.ndarray
+    requests: np.ndarray,
+    slots: np.ndarray,
+    failures: np.ndarray,
+    places: np.ndarray,
+    waiting: np.ndarray,
+    leads: np.ndarray,
 ) -> None:
     """Find the requests that came in place of each failed one (T10.4).
 
-    They are the same task's following ones of its class and of lower order, up to as many pages as
-    were asked for, until it asks for that order again. Kernel memory is replaced by one request.
-    The same request again, before any smaller one, is another try.
+    They are the rest of its fault and what its task asks for in its place later: following requests
+    of its class and of lower order, up to as many pages as were asked for. Kernel memory is replaced
+    by one request. A huge page of another fault is of another place, which waits for its own.
 
     Args:
         requests: `REQUEST` records by time.
         slots: as `OpenFailures.of` returns them.
         failures: likewise; changed.
+        places: likewise; changed.
+        waiting: likewise; changed.
         leads: int32 by object, -1 at first; the nearest failure that each one replaces.
     """
     for index in range(len(requests)):
@@ -379,6 +442,22 @@ def link_replacements(
         size = int(requests[index]["order"])
         kind = int(requests[index]["kind"])
         failed = int(requests[index]["failed"]) == 1
+        first = int(places[slot]["first"])
+        places[slot]["first"] = 0
+        if kind == pr.ANON and size == pr.THP_ORDER:
+            attempt = int(requests[index]["attempt"])
+            if attempt != ANYWHERE:
+                first = 0
+            if first == 0 and failures[slot, size, 0] > 0 and failures[slot, size, 1] == 0:
+                wait_for_smaller(places, waiting, slot, int(failures[slot, size, 0]))
+            failures[slot, size, 0] = 0
+            if failed and attempt == LOCAL_FIRST:
+                places[slot]["first"] = number + 1
+        else:
+            first = 0
+        if kind == pr.ANON and size < pr.THP_ORDER and failures[slot, pr.THP_ORDER, 0] == 0:
+            failures[slot, pr.THP_ORDER, 0] = end_of_wait(places, waiting, slot)
+            failures[slot, pr.THP_ORDER, 1] = 0
         for order in range(at.ORDERS - 1, -1, -1):
             lead = int(failures[slot, order, 0]) - 1
             if lead < 0:
@@ -396,6 +475,8 @@ def link_replacements(
                 failures[slot, order, 1] = pages
                 if pages >= 1 << order:
                     failures[slot, order, 0] = 0
+        if first > 0 and number >= 0:
+            leads[number] = first - 1
         if failed and number >= 0:
             failures[slot, size, 0] = number + 1
             failures[slot, size, 1] = 0

@@ -9,7 +9,14 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
+from pagealloc_model.allocator.objects import (
+    ANYWHERE,
+    LOCAL,
+    LOCAL_FIRST,
+    REQUEST,
+    OpenFailures,
+    link_replacements,
+)
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.recording.machine import PAGE_KB
 from pagealloc_model.recording.snapshot import Snapshot
@@ -23,7 +30,6 @@ CLASS_NAMES = {pr.ANON: "anon", pr.FILE: "file"}
 FOLIO_COLUMNS = ("class", "order", "asked", "at_once", "after_work", "failed", "reason")
 NEITHER_RECORDED = "neither direct reclaim nor direct compaction was recorded"
 GFP_MOVABLE, GFP_RECLAIMABLE, GFP_COMP = 0x8, 0x10, 0x40000
-_LONGEST_FALL = 10
 
 
 def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -82,7 +88,7 @@ def recorded_folios(trace: Trace, stalled: np.ndarray, *, known: bool) -> pd.Dat
         gfp, order = trace.gfp[rows], trace.order[rows].astype(np.int64)
         kind = page_classes(gfp, order)
         served, after = trace.pfn[rows] >= 0, np.isin(rows, stalled)
-        again = ~served & _are_local(gfp, order, kind)
+        again = ~served & (huge_attempts(gfp, order, kind) == LOCAL_FIRST)
         place = kind.astype(np.int64) * at.ORDERS + order
         masks = (np.ones(len(rows), bool), served, after, served & after, again)
         for word, mask in enumerate(masks):
@@ -92,10 +98,16 @@ def recorded_folios(trace: Trace, stalled: np.ndarray, *, known: bool) -> pd.Dat
     return folio_table(counts.reshape(shape), known=known, reason=reason)
 
 
-def _are_local(gfp: np.ndarray, order: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """Attempts at a huge page on the task's node, which go on elsewhere if in vain (S8.5)."""
-    bits = np.uint32(at.GFP_NOMEMALLOC | at.GFP_THISNODE | at.GFP_DIRECT_RECLAIM)
-    return (order == pr.THP_ORDER) & (kind == pr.ANON) & (gfp & bits == bits)
+def huge_attempts(gfp: np.ndarray, order: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    """int8: which attempt of its fault each request for a huge page is (S8.5); ANYWHERE of others.
+
+    Those on the task's node go on elsewhere if in vain, as far as they may reclaim.
+    """
+    is_local = (order == pr.THP_ORDER) & (kind == pr.ANON)
+    both = np.uint32(at.GFP_NOMEMALLOC | at.GFP_THISNODE)
+    is_local &= gfp & both == both
+    has_another = gfp & np.uint32(at.GFP_DIRECT_RECLAIM) != 0
+    return np.where(is_local, np.where(has_another, LOCAL_FIRST, LOCAL), ANYWHERE).astype(np.int8)
 
 
 def recorded_falls(trace: Trace) -> pd.DataFrame:
@@ -115,7 +127,7 @@ def recorded_falls(trace: Trace) -> pd.DataFrame:
         for part in parts(len(trace))
     ):
         return table
-    links, pieces, locals_, begin = OpenFailures(), [], [], 0
+    links, pieces, begin = OpenFailures(), [], 0
     leads = np.full(int((trace.event == Event.ALLOC).sum()), -1, np.int32)
     for part in parts(len(trace)):
         is_request = (trace.event[part] == Event.ALLOC) & (trace.order[part] < at.ORDERS)
@@ -126,12 +138,12 @@ def recorded_falls(trace: Trace) -> pd.DataFrame:
         own["task"], own["kind"], own["order"] = trace.pid[rows], kind, trace.order[rows]
         own["failed"], own["object"] = trace.pfn[rows] < 0, np.arange(begin, begin + len(rows))
         begin += len(rows)
-        locals_.append(_are_local(trace.gfp[rows], trace.order[rows], kind))
+        own["attempt"] = huge_attempts(trace.gfp[rows], trace.order[rows], kind)
         link_replacements(own, *links.of(own), leads)
-        pieces.append(own[["kind", "order", "failed"]])
+        pieces.append(own[["kind", "order", "failed", "attempt"]])
     asked = np.concatenate(pieces)
     to = _served_in_place(leads[: len(asked)], asked["failed"] != 0)
-    is_last = ~np.concatenate(locals_) & (asked["order"] > 0)
+    is_last = (asked["attempt"] != LOCAL_FIRST) & (asked["order"] > 0)
     failed = np.flatnonzero((asked["failed"] != 0) & is_last)
     last = to[failed]
     found = pd.DataFrame(
@@ -150,8 +162,7 @@ def _served_in_place(leads: np.ndarray, failed: np.ndarray) -> np.ndarray:
     first = np.full(len(leads), len(leads), np.int64)
     members = np.flatnonzero((leads >= 0) & ~failed)
     outermost = leads[members].astype(np.int64)
-    for _ in range(_LONGEST_FALL):
-        known = outermost >= 0
+    while (known := outermost >= 0).any():
         np.minimum.at(first, outermost[known], members[known])
         outermost[known] = leads[outermost[known]]
     return np.where(first == len(leads), -1, first)

@@ -12,7 +12,9 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.events import advance_elastic
 from pagealloc_model.allocator.lru import AGES
+from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.allocator.state import with_cpu_spans, with_pressure
+from pagealloc_model.measured.folios import huge_attempts
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS
@@ -107,6 +109,8 @@ class ElasticDriver:
         self.state.st[at.LOG_PAGES] = 0
         self.places = np.full(OBJECTS, -1, np.int32)
         self.leads = np.full(OBJECTS, -1, np.int32)
+        self.failures = OpenFailures()
+        self.linked: list[int] = []  # objects whose leads tasks' requests told
         for folio in oracle.memory.folios.values():
             record, of_folio = self.state.pages[folio.pfn], self.state.folios[folio.pfn]
             record["where"], record["order"] = at.ALLOCATED, folio.order
@@ -151,11 +155,23 @@ class ElasticDriver:
         event["bits"] |= int(demand.kind) << pr.CLASS_SHIFT
         if step.call == "use_object":
             return event | {"operation": at.USE, "offset": int(words["recorded"])}
-        if demand.number >= 0:
+        if demand.task >= 0:
+            self._link(demand, event["bits"], failed=step.call == "fail_object")
+        elif demand.number >= 0:
             self.leads[demand.number] = demand.lead
         if step.call == "fail_object":
             return event | {"operation": at.RECORDED_FAILURE}
         return event | {"operation": at.HIDDEN_ALLOC if words["is_hidden"] else at.ALLOC}
+
+    def _link(self, demand: Demand, bits: int, *, failed: bool) -> None:
+        request = np.zeros(1, REQUEST)
+        request["task"], request["object"] = demand.task, demand.number
+        request["kind"], request["order"], request["failed"] = demand.kind, demand.order, failed
+        own = np.array([bits], np.uint32)
+        request["attempt"] = huge_attempts(own, request["order"], request["kind"])
+        link_replacements(request, *self.failures.of(request), self.leads)
+        if demand.number >= 0:
+            self.linked.append(demand.number)
 
     def dump(self) -> Dump:
         return dump_state(self.state)
@@ -196,6 +212,7 @@ class ElasticDriver:
                 zone: named(self._region(pr.ZONES_BASE, zone, pr.ZONE_WORDS), COMPACTION)
                 for zone in range(len(state.machine.zones))
             },
+            "leads": {"all": {number: int(self.leads[number]) for number in self.linked}},
             "skipped": {"blocks": np.flatnonzero(state.folios["skip"]).tolist()},
             "counts": {"all": self._counts()},
             "divergence": {"all": self._nonzero(pr.DROPPED_FREES, pr.DIVERGENCE_NAMES)},

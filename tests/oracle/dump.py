@@ -157,6 +157,7 @@ def dump_elastic(oracle: ElasticOracle) -> Dump:
         `pieces`: object -> (offset, pfn), the newest first;
         `kswapd`: node -> scalars; `kcompactd`: node -> scalars;
         `compaction`: zone -> scanners and deferral;
+        `leads`: object -> the failure it came in place of, where tasks' requests tell;
         `skipped`: first pages of blocks left out;
         `counts`: name -> value, zeros left out; `divergence` and `outcomes` likewise.
     """
@@ -206,6 +207,7 @@ def dump_elastic(oracle: ElasticOracle) -> Dump:
             }
             for zone, place in oracle.compaction.items()
         },
+        "leads": {"all": dict(oracle.replacements.leads)},
         "skipped": {
             "blocks": sorted(pfn for place in oracle.compaction.values() for pfn in place.skipped)
         },

@@ -16,6 +16,7 @@ from tests.oracle.kswapd import ElasticKswapd
 from tests.oracle.lru import ElasticMemory, Folio, Kind
 from tests.oracle.machine import PMD_ORDER, OracleMachine
 from tests.oracle.page_alloc import Allocator, Visit
+from tests.oracle.replacements import Asked, Replacements
 from tests.oracle.request import Attempt, Bits, Request
 from tests.oracle.rules import ElasticOptions, OraclePolicy, OracleRules
 from tests.oracle.slow_path import DirectReclaim, SlowPath
@@ -31,6 +32,7 @@ class Demand(Request):
     number: int  # of its object; -1 for a failure that is not tried
     kind: Kind  # class of the pages
     lead: int = -1  # number of the failure it came in place of, -1 for none
+    task: int = -1  # whose requests in turn tell the lead; -1 where it is given
 
     @property
     def is_thp(self) -> bool:
@@ -68,6 +70,7 @@ class ElasticOracle(Allocator):
         self.succeeded: set[int] = set()  # recorded failures that succeeded here
         self.absorbed: set[int] = set()  # objects made unnecessary
         self.leads: dict[int, int] = {}  # the failure that each object came in place of
+        self.replacements = Replacements()
         self.kcompactds = {node: Kcompactd(self, node) for node in machine.nodes}
         self.kswapd = {node: ElasticKswapd(self, node) for node in machine.nodes}
         self.direct_reclaim = DirectReclaim(self)
@@ -105,6 +108,7 @@ class ElasticOracle(Allocator):
         A hidden one is not counted: draws are keyed by requests that have events (S10.5).
         """
         self.memory.requests += not is_hidden
+        demand = self._with_lead(demand, failed=False)
         if not self._is_absorbed(demand):
             self._serve_object(demand)
 
@@ -132,16 +136,15 @@ class ElasticOracle(Allocator):
     def fail_object(self, demand: Demand) -> None:
         """Try what the recording refused, if it has an object.
 
-        Policy may leave out a second huge attempt (S8.5).
+        Policy may leave out a second huge attempt, or make the recording's only one be followed by
+        another (S8.5).
         """
-        if demand.number < 0 or self._is_absorbed(demand):
-            return
-        is_second = demand.is_thp and Bits.THISNODE not in demand.bits and demand.lead >= 0
-        may_wait = Bits.DIRECT_RECLAIM in self._bits(demand)
-        if is_second and self.options.thp_bits is not None and not may_wait:
+        demand = self._with_lead(demand, failed=True)
+        if demand.number < 0 or self._is_absorbed(demand) or self._is_left_out(demand):
             return
         self.divergence["tried_failures"] += 1
-        if self._try(demand, may_ask_again=False)[0]:
+        is_followed = Bits.DIRECT_RECLAIM in demand.bits
+        if self._try(demand, may_ask_again=not is_followed)[0]:
             self.divergence["succeeded_failures"] += 1
             self.succeeded.add(demand.number)
 
@@ -191,13 +194,29 @@ class ElasticOracle(Allocator):
         self.divergence["absorbed"] += 1
         return True
 
+    def _with_lead(self, demand: Demand, *, failed: bool) -> Demand:
+        """The demand with what it came in place of, as its task's requests tell (T10.4)."""
+        if demand.task < 0:
+            return demand
+        asked = Asked(demand.number, demand.order, demand.bits, failed)
+        lead = self.replacements.take(demand.task, demand.kind, asked)
+        return replace(demand, lead=lead)
+
+    def _is_left_out(self, demand: Demand) -> bool:
+        """Whether policy leaves out a second huge attempt, as no fault may reclaim (S8.5)."""
+        is_second = demand.is_thp and Bits.THISNODE not in demand.bits and demand.lead >= 0
+        may_wait = Bits.DIRECT_RECLAIM in self._bits(demand)
+        return is_second and self.options.thp_bits is not None and not may_wait
+
     def _serve_object(self, demand: Demand) -> None:
-        """Give an object its pages, single ones if its request fails.
+        """Give an object its pages, single ones if its request fails or is left out.
 
         Those come from the end on, and the first refused is the last. Of a huge page only touched
         ones are asked for (S10.5).
         """
-        served, bits = self._try(demand, may_ask_again=True)
+        served, bits = False, self._bits(demand)
+        if not self._is_left_out(demand):
+            served, bits = self._try(demand, may_ask_again=True)
         if served:
             return
         if not self._has_smaller(demand, bits):

@@ -30,6 +30,7 @@ from tests.oracle.scenarios import (
     zone_of,
 )
 from tests.oracle.steps import Step, step
+from tests.oracle.task_faults import task_requests
 
 FULL = KERNEL | Bits.IO
 REQUEST_BITS = (
@@ -79,6 +80,7 @@ class ElasticScenario:
     told_share: float = 0.0  # of steps that are something a recording tells besides
     late: tuple[Step, ...] = ()  # memory that is not there at the start, in order
     used_share: float = 0.0  # of steps that are a use of a file's pages
+    tasks: int = 0  # whose faults requests are; 0: requests are drawn one by one
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
@@ -191,6 +193,7 @@ class _Steps:
         self.pressure = 0.5
         self.lead: Demand | None = None
         self.chained = 0
+        self.asking = [task_requests(self.rng) for _ in range(scenario.tasks)]
 
     def next(self) -> Step:
         rng, scenario = self.rng, self.scenario
@@ -213,6 +216,8 @@ class _Steps:
         return self._next_free(cpu)
 
     def _next_ask(self, cpu: int) -> Step:
+        if self.asking:
+            return self._next_of_task(cpu, self.rng.randrange(len(self.asking)))
         if self.lead is not None and self.chained < CHAINED:
             return self._next_member(self.lead, cpu)
         self.lead = None
@@ -224,6 +229,24 @@ class _Steps:
             return step("fail_object", demand=demand)
         is_hidden = self.scenario.told_share > 0 and self.rng.random() < 0.1
         return step("alloc_object", demand=self._with_object(demand), is_hidden=is_hidden)
+
+    def _next_of_task(self, cpu: int, task: int) -> Step:
+        kind, order, bits, failed = next(self.asking[task])
+        demand = Demand(
+            number=-1,
+            cpu=cpu,
+            order=order,
+            migratetype=int(kind is Kind.ANON),
+            highest_zone=self.scenario.machine.nr_types - 1,
+            bits=bits,
+            kind=kind,
+            task=task,
+        )
+        if not failed:
+            return step("alloc_object", demand=self._with_object(demand), is_hidden=False)
+        if order and self.rng.random() < 0.95:
+            demand = replace(demand, number=self._new_number())
+        return step("fail_object", demand=demand)
 
     def _next_told(self, cpu: int) -> Step:
         kind = self.rng.random()
@@ -517,6 +540,13 @@ def random_scheduled_elastic_scenario(number: int, presets: Sequence[str] = ALL)
     return replace(plain, options=options)
 
 
+def random_linked_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
+    """Faults of three tasks, which tell by themselves what came in place of which failure."""
+    plain = random_elastic_scenario(number, presets)
+    machine = replace(plain.machine, pageblock_order=9, thp=True)
+    return replace(plain, machine=machine, tasks=3, free_share=(1.0, 1.0, 0.3)[number % 3])
+
+
 ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
@@ -525,6 +555,7 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "owning_elastic": random_owning_elastic_scenario,
     "hiding_elastic": random_hiding_elastic_scenario,
     "scheduled_elastic": random_scheduled_elastic_scenario,
+    "linked_elastic": random_linked_elastic_scenario,
 }
 """The same under pressure."""
 

@@ -18,7 +18,7 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.base.arrays import Column, NewArray, filled, parts, working_directory
 from pagealloc_model.base.jit import entry
-from pagealloc_model.measured.folios import GFP_RECLAIMABLE, page_classes
+from pagealloc_model.measured.folios import GFP_RECLAIMABLE, huge_attempts, page_classes
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.predicted.demand.event_order import joined, new_events
 from pagealloc_model.recording.snapshot import Snapshot
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     pass
 
 
-_ORDERS_BETWEEN = 4
-"""Failures of lower and lower order that one request may have behind it."""
 _SPREAD = 0x9E3779B1
 """Odd constant whose multiples are spread over 32 bits: draws by rank."""
 
@@ -88,7 +86,7 @@ def tried_failures(
         numbers[~failed] = successes(int((~failed).sum()))
         events["object"][failures(int(failed.sum()))] = numbers[failed]
         own = np.zeros(len(seen), REQUEST)
-        for name in ("task", "kind", "order", "failed"):
+        for name in ("task", "kind", "order", "failed", "attempt"):
             own[name] = seen[name]
         own["object"] = numbers
         asked[part] = own
@@ -161,8 +159,7 @@ def _frees_of_tried(
         is_member = (leads[part] >= 0) & (objects["kind"][part] == resolved.RECORDED)
         members = np.flatnonzero(is_member) + part.start
         outermost = leads[members].astype(np.int64)
-        for _ in range(_ORDERS_BETWEEN):
-            known = outermost >= 0
+        while (known := outermost >= 0).any():
             replaced[outermost[known]] = True
             np.maximum.at(freed_last, outermost[known], last[members[known]])
             never[outermost[known & (last[members] < 0)]] = True
@@ -507,11 +504,12 @@ REQUEST_SEEN = np.dtype(
         ("order", np.int8),
         ("failed", np.int8),
         ("tried", np.int8),
+        ("attempt", np.int8),
     ],
     align=True,
 )
 """A recorded request: its row of the trace, its task, the class of its pages, its order, whether it
-failed and is one that could have succeeded."""
+failed and is one that could have succeeded, which attempt at a huge page it is."""
 
 
 class ElasticRows:
@@ -585,6 +583,7 @@ class ElasticRows:
         seen = np.zeros(len(asked), REQUEST_SEEN)
         seen["row"], seen["task"], seen["order"] = asked["row"], asked["pid"], asked["order"]
         seen["kind"] = bits >> np.uint32(pr.CLASS_SHIFT)
+        seen["attempt"] = huge_attempts(bits, asked["order"], seen["kind"])
         seen["failed"] = failed
         seen["tried"] = failed & (asked["order"] > 0) & ~is_atomic
         made = is_request & (rows["pfn"] >= 0)

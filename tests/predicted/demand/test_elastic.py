@@ -1,4 +1,4 @@
-"""Demand of an elastic replay: page classes, and which requests came in place of a failure."""
+"""Demand of an elastic replay: page classes, and what reclaim, compaction and reads made of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.objects import REQUEST, ROW, OpenFailures, link_replacements
+from pagealloc_model.allocator.objects import ROW
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import resolve_demand
@@ -32,7 +32,6 @@ HIGHUSER_MOVABLE = 0x100CCA
 ZERO, NORETRY, WRITE, COMP, NOMEMALLOC, RECLAIMABLE = 0x100, 0x10000, 0x1000, 0x40000, 0x80000, 0x10
 FS = 0x80
 THP = HIGHUSER_MOVABLE | COMP | NOMEMALLOC
-Asked = tuple[int, int, int, bool]  # task, class, order, whether it failed
 
 
 @pytest.mark.parametrize(
@@ -50,43 +49,6 @@ Asked = tuple[int, int, int, bool]  # task, class, order, whether it failed
 def test_the_gfp_word_tells_the_class_of_pages(gfp: int, order: int, expected: int) -> None:
     found = page_classes(np.array([gfp], np.uint32), np.array([order], np.int8))
     assert found.tolist() == [expected]
-
-
-def leads_of(asked: list[Asked]) -> list[int]:
-    """The failure that each request replaces, both by their place in the list; -1 for none."""
-    numbered = [(task, number, *request) for number, (task, *request) in enumerate(asked)]
-    requests = np.array(numbered, REQUEST)
-    leads = np.full(len(asked), -1, np.int32)
-    failures = OpenFailures()
-    for number in range(len(asked)):
-        request = requests[number : number + 1]
-        link_replacements(request, *failures.of(request), leads)
-    return leads.tolist()
-
-
-A, K = pr.ANON, pr.KERNEL
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        # Up to as many pages as were asked for, of the same task and class.
-        ([(1, A, 1, True), (1, A, 0, False), (1, A, 0, False), (1, A, 0, False)], [-1, 0, 0, -1]),
-        ([(1, A, 1, True), (2, A, 0, False), (1, K, 0, False)], [-1, -1, -1]),
-        # Until the task asks for the order again.
-        ([(1, A, 9, True), (1, A, 0, False), (1, A, 9, False), (1, A, 0, False)], [-1, 0, -1, -1]),
-        # The same request at once is another try; both are behind what follows.
-        ([(1, A, 9, True), (1, A, 9, True), (1, A, 0, False)], [-1, 0, 1]),
-        # A smaller failure stands between.
-        ([(1, A, 9, True), (1, A, 4, True), (1, A, 0, False)], [-1, 0, 1]),
-        # Kernel memory is replaced by one request, whatever its size.
-        ([(1, K, 3, True), (1, K, 0, False), (1, K, 0, False)], [-1, 0, -1]),
-        # What succeeded leads nothing.
-        ([(1, A, 9, False), (1, A, 0, False)], [-1, -1]),
-    ],
-)
-def test_requests_in_place_of_a_failure_are_found(asked: list[Asked], expected: list[int]) -> None:
-    assert leads_of(asked) == expected
 
 
 def test_requests_of_kernel_threads_are_marked(tmp_path: Path) -> None:
