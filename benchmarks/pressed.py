@@ -1,7 +1,7 @@
 """How far replays of recordings under pressure are off: literal, as means over seeds, and elastic.
 
 Usage: python benchmarks/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims | --elastic |
-       --counters]
+       --counters | --huge-pages]
 
 A row has what the kernel did, the mean of the model's numbers over N seeds (5) and their range, the
 error beside that of the null model, and the bound that was set before for this error. Series are
@@ -11,7 +11,8 @@ RECORDING is a directory, or a shipped name. With `--reclaims`: how many last di
 requests of a page were in vain by `pa:ha_unreserve`, by what is nearest in time, and by how late
 the request was served (T10.17). With `--elastic`: a row per recording and values of an elastic
 replay: general ones, recorded costs alone, and all that the recording shows, which commands take.
-With `--counters`: a row per counter of vmstat that an elastic replay predicts.
+With `--counters`: a row per counter of vmstat that an elastic replay predicts. With `--huge-pages`:
+faults for huge pages, served and refused, and refills of their order.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.text import percent, times
 from pagealloc_model.diagnosis.budget import RETRY_NS
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.numbers.result_tables import FEW_MEASURED, counts_cell, is_few
 from pagealloc_model.numbers.values import FIRST_PART
 from pagealloc_model.numbers.vocabulary import ALLOCSTALL, COUNTER_NAMES, Growth
@@ -209,6 +212,46 @@ def counter_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+HUGE_PAGES = ("thp_fault_alloc", "thp_fault_fallback")
+
+
+def huge_page_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
+    """Huge pages that faults asked for, and refills of their order, in elastic replays.
+
+    Between the first and the last sample; means over seeds of replays as commands make them, and
+    their ranges. The null model goes on as in the first quarter.
+    """
+    rows = []
+    for path in paths:
+        recording = pm.open(path)
+        measured = recording.measure()
+        assumptions = pm.Assumptions(reclaim="elastic")
+        replays = [
+            pm.replay(recording, assumptions=assumptions, seed=seed) for seed in range(seeds)
+        ]
+        times = np.unique(measured.vmstat["time_ns"].to_numpy(np.int64))
+        whole = times[(times >= replays[0].edges[0]) & (times <= replays[0].edges[-1])][[0, -1]]
+        quarter = np.array([whole[0], whole[0] + FIRST_PART * (whole[1] - whole[0])])
+        real, first = (_of_huge_pages(measured, edges) for edges in (whole, quarter))
+        models = pd.DataFrame([_of_huge_pages(one, whole) for one in replays])
+        for name, kernel in real.items():
+            counts = [round(each) for each in (models[name].min(), models[name].max())]
+            means = {"kernel": round(kernel), "model": round(models[name].mean())}
+            null = {"null model": round(first[name] / FIRST_PART)}
+            shown = {"recording": recording.name, "quantity": name, **means}
+            rows.append(shown | dict(zip(("least", "most"), counts, strict=True)) | null)
+    return pd.DataFrame(rows)
+
+
+def _of_huge_pages(tables: pm.Replay | Measured, edges: np.ndarray) -> dict[str, float]:
+    grown = _grown(tables.vmstat, edges)
+    holds = tables.transactions_full
+    is_refill = (holds["site"] == "refill") & (holds["order"] == pr.THP_ORDER)
+    refills = int(holds["time_ns"][is_refill].between(*edges).sum())
+    served = {name: grown[name] for name in HUGE_PAGES}
+    return {"faults": sum(served.values()), **served, "refills of order 9": float(refills)}
+
+
 def near_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     """How many of `counter_rows` are near, by recording and in all, beside the null model's."""
     table = counter_rows(paths, seeds)
@@ -322,11 +365,13 @@ def main(words: Sequence[str]) -> int:
     tables.add_argument("--reclaims", action="store_true")
     tables.add_argument("--elastic", action="store_true")
     tables.add_argument("--counters", action="store_true")
+    tables.add_argument("--huge-pages", action="store_true")
     asked = parser.parse_args(words)
     if asked.reclaims:
         made = reclaims_in_vain(asked.recordings)
     else:
         rows = elastic_rows if asked.elastic else counter_rows if asked.counters else table
+        rows = huge_page_rows if asked.huge_pages else rows
         made = rows(asked.recordings, asked.seeds)
     if asked.csv:
         made.to_csv(asked.csv, index=False)

@@ -43,11 +43,14 @@ def task_requests(rng: random.Random) -> Iterator[Drawn]:
 
 
 def _attempts(rng: random.Random) -> tuple[Bits, ...]:
-    """Bits of the attempts at a huge page: on the task's node and anywhere, or one of the two."""
-    if rng.random() < 0.15:
+    """Bits of the attempts at a huge page: on the task's node and anywhere, or one of the two.
+
+    Some first attempts are the last ones, as if the recording had lost the second.
+    """
+    if rng.random() < 0.25:
         return (rng.choice((LIGHT, HEAVY)),)
-    if rng.random() < 0.4:
-        return (LIGHT | Bits.THISNODE,)
+    if rng.random() < 0.5:
+        return (rng.choice((LIGHT, LIGHT, HEAVY)) | Bits.THISNODE,)
     return HEAVY | Bits.THISNODE | Bits.NORETRY, HEAVY | rng.choice((Bits.NORETRY, Bits.NONE))
 
 
