@@ -60,9 +60,10 @@ def drawn(seed: int) -> tuple[list[Unit], dict[int, int], Demand, np.ndarray]:
                 rows.append((at.RECORDED_FAILURE, lead, failures[lead], 0))
                 tasks.append(task)
             order = rng.choice((0, 0, 0, 2, 4, 9)) if lead is None else 0
-            for _ in range(
-                rng.randrange(1, 3 if order == 9 else 40 if rng.random() < 0.9 else 300)
-            ):
+            most = 3 if order == 9 else 40 if rng.random() < 0.9 else 300
+            if lead is not None and failures[lead] == 9 and rng.random() < 0.3:
+                order, most = 9, 2  # the second attempt
+            for _ in range(rng.randrange(1, most)):
                 unit = Unit(name, task, order if rng.random() < 0.95 else 0, None, lead)
                 name += 1
                 own.append(unit)
