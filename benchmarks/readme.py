@@ -111,6 +111,7 @@ GUESTS = ("matrix_A1", "defrag_7.3", "mixed_6.1", "two_nodes_A1", "zram_swap_A1"
 """Small guests, for what no larger recording has: another kernel, other machines."""
 SEEDS_ELASTIC = 2
 """Seeds of a row of elastic replays."""
+HUGE_PAGE_SEEDS = 3
 PRESSED = ("p612", "p73", *pressure.PRESSED)
 """All recordings of guests short of memory, as large as they are."""
 FULL = (
@@ -259,6 +260,9 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     ),
     "counters-near": lambda full: table_lines(
         pressed.near_rows([*(str(full / name) for name in PRESSED), *GUESTS], SEEDS_ELASTIC)
+    ),
+    "huge-pages": lambda full: table_lines(
+        pressed.huge_page_rows([str(full / name) for name in PRESSED], HUGE_PAGE_SEEDS)
     ),
     "gate-pair": pair_lines,
     "intervals": lambda _: intervals.coverage_lines(),

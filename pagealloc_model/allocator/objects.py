@@ -321,17 +321,18 @@ def resolve_objects(
 
 REQUEST = at.record("int32 task object; int8 kind order failed attempt", align=True)
 """A recorded request: its task, its object's number (-1: a failure that is not tried), the class of
-its pages, its order, whether it failed; of one for a huge page, which attempt of its fault it is."""
+its pages, its order, whether it failed; which attempt of its fault at a huge page it is."""
 
 ANYWHERE, LOCAL, LOCAL_FIRST = 0, 1, 2
 """Attempts at a huge page: on any node; on the task's own; there with another to come, if in vain
 (S8.5)."""
 
 PLACES = at.record("int32 first oldest newest", align=True)
-"""Of a task and class, places of `WAITING`, 0 for none: the first attempt that the last request was,
-in vain, as one more than its object; the huge pages that wait for smaller ones, in a row."""
+"""Of a task and class: one more than the object of a first attempt in vain, if its last request was
+one, else 0; the oldest and newest of the huge pages that wait, in `WAITING`, 0 for none."""
 WAITING = at.record("int32 failure later", align=True)
-"""A refused huge page that nothing smaller came in place of yet, and the one after it of its task."""
+"""A refused huge page that nothing smaller came in place of yet: one more than its object, and the
+place of the one after it of its task, 0 for none."""
 
 
 class OpenFailures:
@@ -348,9 +349,7 @@ class OpenFailures:
         self._places = np.zeros(64, PLACES)
         self._waiting = np.zeros(64, WAITING)
 
-    def of(
-        self, requests: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def of(self, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return rows of each request's task and class, all rows, and the huge pages that wait.
 
         Args:
@@ -368,7 +367,7 @@ class OpenFailures:
         if len(known) > len(self._words):
             self._words = longer(self._words, 2 * len(known))
             self._places = longer(self._places, 2 * len(known))
-        # a request is the only one that can put another in the queue
+        # each request for a huge page lets at most one wait
         room = int(self._waiting[0]["later"]) + 1 + int(np.count_nonzero(are_huge(requests)))
         if room > len(self._waiting):
             self._waiting = longer(self._waiting, 2 * room)
@@ -424,9 +423,9 @@ def link_replacements(
 ) -> None:
     """Find the requests that came in place of each failed one (T10.4).
 
-    They are the rest of its fault and what its task asks for in its place later: following requests
-    of its class and of lower order, up to as many pages as were asked for. Kernel memory is replaced
-    by one request. A huge page of another fault is of another place, which waits for its own.
+    They are the rest of its fault and what its task asks for in its place later: requests of its
+    class and of lower order, up to as many pages as were asked for. Kernel memory is replaced by
+    one request. A huge page of another fault is of another place, which waits for its own.
 
     Args:
         requests: `REQUEST` records by time.

@@ -51,10 +51,7 @@ class TaskHistory:
         """Take up a request; returns the failure that it came in place of, -1 for none."""
         is_huge = self.kind is Kind.ANON and asked.order == PMD_ORDER
         before, self.last = self.last, asked
-        if is_huge:
-            lead = self._huge(asked, before)
-        else:
-            lead = self._smaller(asked)
+        lead = self._huge(asked, before) if is_huge else self._smaller(asked)
         if asked.failed and asked.number >= 0:
             self.standing[asked.order] = Place(asked.order, asked.number)
         return lead
@@ -62,7 +59,8 @@ class TaskHistory:
     def _huge(self, asked: Asked, before: Asked | None) -> int:
         left = self.standing.pop(PMD_ORDER, None)
         outer = self._counted(asked, [each for each in self.standing if each > PMD_ORDER])
-        self.standing = {order: place for order, place in self.standing.items() if order > PMD_ORDER}
+        for order in [each for each in self.standing if each < PMD_ORDER]:
+            del self.standing[order]
         if left is not None and self._is_second(asked, before):
             return left.failure
         if left is not None and left.refused:
