@@ -211,7 +211,8 @@ def comparison_message(
         sections["Assumed"] = _bullets(_assumed(first))
         sections["Reproduce"] = reproduce
         return message()
-    for rows, with_chart in ((MOST_ROWS, True), (MOST_ROWS, False), (FEWEST_ROWS, False)):
+    fewer = ((rows, False) for rows in (MOST_ROWS, *range(FEW_ROWS, 0, -1)))
+    for rows, with_chart in ((MOST_ROWS, True), *fewer):
         blocks = _one_screen(whole, recordings, validations, reclaim, glyphs, rows)
         blocks = [block for block in blocks if with_chart or not isinstance(block, _Chart)]
         sections[""] = [*blocks, *reproduce]
@@ -263,8 +264,8 @@ def _bullets(lines: Iterable[str]) -> list[Block]:
 
 MOST_LINES = 60
 """Of a message of one screen: its chart goes before its rows do."""
-MOST_ROWS, FEWEST_ROWS = 12, 4
-"""Of its table."""
+MOST_ROWS, FEW_ROWS = 12, 4
+"""Of its table; the latter and fewer where it is too long without its chart, too."""
 MOST_NAMED = 3
 """Changes that its first sentence names."""
 _LEFT_OUT = {verdicts.UNCHECKED: "of quantities that the recording does not show"}
