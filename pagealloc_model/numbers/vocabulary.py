@@ -526,7 +526,7 @@ FALLBACKS = (
            partial(_fallbacks_by_pair, True, movable=False)),
     # what moves can leave another type's block again
     Number("fallback_steals", "events", "", "count",
-           partial(_fallbacks_by_pair, True, movable=True)),
+           partial(_fallbacks_by_pair, True, movable=True), scope="Movable"),
 )
 FALLBACKS_BY_KIND = (
     Number("", "", LOWER, make=lambda kinds: Values(kinds.sum()),
