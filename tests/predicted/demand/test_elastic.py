@@ -294,3 +294,26 @@ def test_recorded_moves_free_no_memory() -> None:
     counted = replay(recording, assumptions=ELASTIC).divergence
     migrated = recording.trace.tables["compaction:mm_compaction_migratepages"]["nr_migrated"].sum()
     assert counted["stayed_pages"] >= 0.99 * int(migrated)
+
+
+FIRST = "GFP_TRANSHUGE_LIGHT|__GFP_DIRECT_RECLAIM|__GFP_NORETRY|__GFP_THISNODE"
+SECOND = "GFP_TRANSHUGE_LIGHT|__GFP_DIRECT_RECLAIM"
+ONLY = "GFP_TRANSHUGE_LIGHT|__GFP_THISNODE"
+
+
+@pytest.mark.parametrize(
+    ("script", "leads"),
+    [
+        # Objects: what was served, in order, then what failed.
+        (f"x^9:{FIRST} a0^9:{SECOND} a512:{MOVABLE}", "1: 0>2"),
+        (f"x^9:{FIRST} x^9:{SECOND} a0:{MOVABLE}", "2: 0>2 2>1"),
+        (f"x^9:{ONLY} x^9:{ONLY} a0:{MOVABLE}", "1: 0>2"),
+    ],
+)
+def test_attempts_at_a_huge_page_are_told_by_their_bits(
+    tmp_path: Path, script: str, leads: str
+) -> None:
+    """S8.5, T10.4: the second one is of the fault of the first."""
+    demand = resolve_demand(Script(script).trace(tmp_path), small_machine(), ELASTIC)
+    found = [f"{number}>{lead}" for number, lead in enumerate(demand.leads.tolist()) if lead >= 0]
+    assert f"{len(found)}: {' '.join(found)}" == leads
