@@ -41,8 +41,8 @@ QUESTION = """\
 > Why don't we stop with a couple of claimed highatomic blocks that get
 > continuously recycled?"""
 RECYCLED = (
-    "On v6.13 a slow-path request that a pcp list serves reserves one more each time, up to 1%; "
-    "Frank's fix of March ends that. Only requests that reclaim and still fail give one back."
+    "On v6.13 slow-path requests that a pcp list serves reserve one each; Frank's fix of March "
+    "ends that. Only failed reclaim gives one back."
 )
 WRENCH = "> How can 1% of memory throw such a wrench into the gears?"
 MECHANISM = (
@@ -87,6 +87,7 @@ PATCH_TO = "Andrew Morton <akpm@linux-foundation.org>"
 PATCH_COPIES = (*PAGE_ALLOCATOR, *MEMORY_CORE, *AUTHORS, *LISTS)
 SHOWN = {
     "none": CHANGES["none"],
+    "none_p0": "proactiveness 0",
     "gate": CHANGES["gate"],
     "score": "reserve not in score",
     "cap": CHANGES["cap"],

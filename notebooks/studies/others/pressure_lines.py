@@ -3,7 +3,7 @@
 Usage: python notebooks/studies/others/pressure_lines.py
 
 It prints what was measured in guests with a reserve: the registered experiments, what bursts cost,
-7.3's rule, and the fragmentation index of shipped recordings.
+7.3's rule, the fragmentation index of shipped recordings, and what the score's patch costs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
     experiment_rows,
     load_rows,
 )
+from pagealloc_model.notebooks.studies.highatomic.score_cost import request_costs
 from pagealloc_model.notebooks.studies.others import pressure
 from pagealloc_model.notebooks.studies.others.error_lines import apart, table_lines
 
@@ -105,6 +106,13 @@ def index_lines() -> Iterator[str]:
     return table_lines(index_states(map(pm.open, WITH_RESERVE)))
 
 
+def request_cost_lines() -> Iterator[str]:
+    """A markdown table of what the patch of the score costs a request."""
+    costs = request_costs()
+    ratios = costs.columns[2:]
+    return table_lines(costs.assign(**{name: costs[name].map("{:.3f}".format) for name in ratios}))
+
+
 def idle_defer_lines() -> Iterator[str]:
     """A markdown table of guests under `defer`, beside the prediction from others."""
     changes = idle.defer_effects().drop(columns=["predicted_lowest", "predicted_highest"])
@@ -173,7 +181,8 @@ def pair_lines(directory: Path) -> Iterator[str]:
 
 def main() -> None:
     """Print the tables of guests with a reserve."""
-    for lines in (idle_score_lines(), idle_slowpath_lines(), index_lines()):
+    tables = (idle_score_lines(), idle_slowpath_lines(), index_lines(), request_cost_lines())
+    for lines in tables:
         print(*lines, sep="\n", end="\n\n")
 
 
