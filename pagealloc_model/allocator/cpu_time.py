@@ -33,6 +33,17 @@ def begin_on_cpu(m: at.Arrays, daemon: int) -> None:
 
 
 @inner
+def in_all(m: at.Arrays, first: int, count: int) -> tuple[int, int]:
+    """No kernel function: return the sums of times on a CPU and of waits behind them, ns."""
+    ran, waited = 0, 0
+    for number in range(count):
+        span = first + number * pr.SPAN_WORDS
+        ran += m.st[span + pr.SPAN_RAN]
+        waited += m.st[span + pr.SPAN_WAITED]
+    return ran, waited
+
+
+@inner
 def time_of_work(m: at.Arrays, daemon: int, work_ns: int) -> int:
     """No kernel function: return how long work takes with the waits for the CPU, ns.
 
@@ -49,7 +60,12 @@ def time_of_work(m: at.Arrays, daemon: int, work_ns: int) -> int:
     while rest >= left:
         rest -= left
         waited += m.st[first + number * pr.SPAN_WORDS + pr.SPAN_WAITED]
-        number = number + 1 if number + 1 < count else 0
+        number += 1
+        if number == count:
+            number = 0
+            ran, waited_in_all = in_all(m, first, count)
+            waited += rest // ran * waited_in_all
+            rest %= ran
         left = m.st[first + number * pr.SPAN_WORDS + pr.SPAN_RAN]
     m.st[daemon + pr.SPAN] = number
     m.st[daemon + pr.SPAN_LEFT] = left - rest

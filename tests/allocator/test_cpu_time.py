@@ -50,6 +50,8 @@ def kswapd_of(spans: dict[int, np.ndarray]) -> tuple[State, int]:
         (9_000, [49, 1], [49, 1_001]),
         # one piece of work over all spans and round again
         (0, [50 + 30 + 70 + 50], [200 + 1_000 + 20 + 1_000]),
+        # rounds without number are no steps without number
+        (0, [150 * 10**12 + 50], [150 * 10**12 + 50 + 1_020 * 10**12 + 1_000]),
     ],
 )
 def test_work_waits_as_the_recorded_daemon_did(
