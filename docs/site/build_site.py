@@ -32,6 +32,7 @@ COPIED = (
     "data/experiments/reserve_loads",
     "data/experiments/reserve_control",
     "data/experiments/reserve_defer",
+    "data/experiments/score_cost",
     "data/experiments/pageblock_order",
     "data/experiments/folio_sizes",
     "data/experiments/native_folio_sizes",

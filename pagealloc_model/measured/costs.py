@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagealloc_model.measured.cpu_spans import CpuSpans
+from pagealloc_model.measured.cpu_spans import CpuSpans, Running
 from pagealloc_model.measured.stream import Stream, allocator_stream, begun_and_ended
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
 from pagealloc_model.recording.lock_profile import LockProfile
@@ -18,7 +18,6 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 
 if TYPE_CHECKING:
-    from pagealloc_model.measured.memory_stalls import Running
     from pagealloc_model.recording.recording import Recording
 
 

@@ -1,4 +1,4 @@
-"""When kswapd and kcompactd were on a CPU, and how long they waited for one (T12.13, S10.14)."""
+"""Who ran where, and how long a task waited for a CPU (T12.13, S10.14)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,60 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.measured.memory_stalls import Running
+from pagealloc_model.recording.trace import tracepoints as tp
+from pagealloc_model.recording.trace.columns import Trace
+
+_INTERRUPTIBLE, _OTHERS = 1, ("R", "D")
+"""TASK_INTERRUPTIBLE in `prev_state` (include/linux/sched.h, 6.12); how text has the two others."""
+
+
+def _is_interruptible(state: np.ndarray) -> np.ndarray:
+    """Which values of `prev_state` say that the task sleeps until it is woken (T12.13).
+
+    So do texts that were made anonymous.
+    """
+    if state.dtype.kind in "iu":
+        return state & 0xFF == _INTERRUPTIBLE
+    return np.array([not text.startswith(_OTHERS) for text in state.astype(str).tolist()], bool)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Running:
+    """Who ran where, as `sched:sched_switch` tells (T12.13); one row each time, by CPU and begin.
+
+    `pid` is 0 for the idle task. `sleeps`: in the end it goes to sleep until it is woken, or what
+    it does is not told; else it could go on, or waits for something and cannot be interrupted.
+    """
+
+    pid: np.ndarray
+    cpu: np.ndarray
+    begin_ns: np.ndarray
+    end_ns: np.ndarray
+    sleeps: np.ndarray
+
+    @staticmethod
+    def of(trace: Trace) -> Running | None:
+        """Who ran in a recording; None without these events, or without their fields."""
+        table = trace.tables.get(tp.SCHED_SWITCH, {})
+        if "next_pid" not in table or not len(table["time_ns"]):
+            return None
+        order = np.lexsort((table["time_ns"], table["cpu"]))
+        cpu, time_ns, pid = (
+            np.asarray(table[name])[order] for name in ("cpu", "time_ns", "next_pid")
+        )
+        same = np.flatnonzero(cpu[1:] == cpu[:-1])
+        sleeps = np.ones(len(order), bool)
+        if {"prev_pid", "prev_state"} <= table.keys():
+            goes, state = (np.asarray(table[name])[order] for name in ("prev_pid", "prev_state"))
+            own = goes[same + 1] == pid[same]
+            sleeps = ~own | _is_interruptible(state[same + 1])
+        return Running(
+            pid=pid[same].astype(np.int64),
+            cpu=cpu[same].astype(np.int64),
+            begin_ns=time_ns[same],
+            end_ns=time_ns[same + 1],
+            sleeps=sleeps[: len(same)],
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

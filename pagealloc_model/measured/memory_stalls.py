@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured.cpu_spans import Running
 from pagealloc_model.measured.stream import DAEMONS, KCOMPACTD, KSWAPD, begun_and_ended
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace
@@ -85,20 +84,6 @@ def _time_bits(count: int, ns: int) -> int:
     return bits
 
 
-_INTERRUPTIBLE, _OTHERS = 1, ("R", "D")
-"""TASK_INTERRUPTIBLE in `prev_state` (include/linux/sched.h, 6.12); how text has the two others."""
-
-
-def _is_interruptible(state: np.ndarray) -> np.ndarray:
-    """Which values of `prev_state` say that the task sleeps until it is woken (T12.13).
-
-    So do texts that were made anonymous.
-    """
-    if state.dtype.kind in "iu":
-        return state & 0xFF == _INTERRUPTIBLE
-    return np.array([not text.startswith(_OTHERS) for text in state.astype(str).tolist()], bool)
-
-
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
 """int64: whose each span is (a CPU, or a task's number), and its begin and end, ns."""
 
@@ -133,60 +118,23 @@ def once(whose: np.ndarray, begin: np.ndarray, ns: np.ndarray) -> tuple[np.ndarr
     return order, (whose, begin, np.maximum(end, begin))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Running:
-    """Who ran where, as `sched:sched_switch` tells (T12.13); one row each time, by CPU and begin.
+def in_stall(running: Running, stalls: pd.DataFrame) -> Spans:
+    """When each CPU ran who was in a memory stall, by CPU and begin; of pid, begin_ns, ns."""
+    columns = (stalls[name].to_numpy(np.int64) for name in ("pid", "begin_ns", "ns"))
+    row, begin, end = _overlaps((running.pid, running.begin_ns, running.end_ns), once(*columns)[1])
+    return running.cpu[row], begin, end
 
-    `pid` is 0 for the idle task. `sleeps`: in the end it goes to sleep until it is woken, or what
-    it does is not told; else it could go on, or waits for something and cannot be interrupted.
-    """
 
-    pid: np.ndarray
-    cpu: np.ndarray
-    begin_ns: np.ndarray
-    end_ns: np.ndarray
-    sleeps: np.ndarray
-
-    @staticmethod
-    def of(trace: Trace) -> Running | None:
-        """Who ran in a recording; None without these events, or without their fields."""
-        table = trace.tables.get(tp.SCHED_SWITCH, {})
-        if "next_pid" not in table or not len(table["time_ns"]):
-            return None
-        order = np.lexsort((table["time_ns"], table["cpu"]))
-        cpu, time_ns, pid = (
-            np.asarray(table[name])[order] for name in ("cpu", "time_ns", "next_pid")
-        )
-        same = np.flatnonzero(cpu[1:] == cpu[:-1])
-        sleeps = np.ones(len(order), bool)
-        if {"prev_pid", "prev_state"} <= table.keys():
-            goes, state = (np.asarray(table[name])[order] for name in ("prev_pid", "prev_state"))
-            own = goes[same + 1] == pid[same]
-            sleeps = ~own | _is_interruptible(state[same + 1])
-        return Running(
-            pid=pid[same].astype(np.int64),
-            cpu=cpu[same].astype(np.int64),
-            begin_ns=time_ns[same],
-            end_ns=time_ns[same + 1],
-            sleeps=sleeps[: len(same)],
-        )
-
-    def in_stall(self, stalls: pd.DataFrame) -> Spans:
-        """When each CPU ran who was in a memory stall, by CPU and begin; of pid, begin_ns, ns."""
-        columns = (stalls[name].to_numpy(np.int64) for name in ("pid", "begin_ns", "ns"))
-        row, begin, end = _overlaps((self.pid, self.begin_ns, self.end_ns), once(*columns)[1])
-        return self.cpu[row], begin, end
-
-    def beside(self, stalls: pd.DataFrame) -> pd.DataFrame:
-        """cpu, begin_ns, ns: who ran, in no stall, while somebody stalled on the CPU (S10.11)."""
-        columns = (stalls[name].to_numpy(np.int64) for name in ("cpu", "begin_ns", "ns"))
-        busy = self.pid > 0
-        runs = self.cpu[busy], self.begin_ns[busy], self.end_ns[busy]
-        row, begin, end = _overlaps(runs, once(*columns)[1])
-        cpu, ns = runs[0][row], end - begin
-        held, held_from, held_to = _overlaps((cpu, begin, end), self.in_stall(stalls))
-        ns = ns - np.bincount(held, held_to - held_from, len(ns)).astype(np.int64)
-        return pd.DataFrame({"cpu": cpu, "begin_ns": begin, "ns": ns})
+def beside(running: Running, stalls: pd.DataFrame) -> pd.DataFrame:
+    """cpu, begin_ns, ns: who ran, in no stall, while somebody stalled on the CPU (S10.11)."""
+    columns = (stalls[name].to_numpy(np.int64) for name in ("cpu", "begin_ns", "ns"))
+    busy = running.pid > 0
+    runs = running.cpu[busy], running.begin_ns[busy], running.end_ns[busy]
+    row, begin, end = _overlaps(runs, once(*columns)[1])
+    cpu, ns = runs[0][row], end - begin
+    held, held_from, held_to = _overlaps((cpu, begin, end), in_stall(running, stalls))
+    ns = ns - np.bincount(held, held_to - held_from, len(ns)).astype(np.int64)
+    return pd.DataFrame({"cpu": cpu, "begin_ns": begin, "ns": ns})
 
 
 MemoryStalls = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]
@@ -196,4 +144,6 @@ MemoryStalls = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]
 def recorded_memory_stalls(trace: Trace) -> MemoryStalls:
     """Memory stalls of a recording (S10.11)."""
     stalls, work, running = recorded_stalls(trace), recorded_daemon_work(trace), Running.of(trace)
-    return stalls, work, running and running.beside(pd.concat([stalls, work], ignore_index=True))
+    if running is None:
+        return stalls, work, None
+    return stalls, work, beside(running, pd.concat([stalls, work], ignore_index=True))

@@ -12,8 +12,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State, with_cpu_spans
 from pagealloc_model.measured.costs import recorded_migrate_ns
-from pagealloc_model.measured.cpu_spans import CpuSpans
-from pagealloc_model.measured.memory_stalls import Running
+from pagealloc_model.measured.cpu_spans import CpuSpans, Running
 from pagealloc_model.measured.stream import KCOMPACTD, KSWAPD
 from pagealloc_model.recording.trace import tracepoints as tp
 from pagealloc_model.recording.trace.columns import Trace

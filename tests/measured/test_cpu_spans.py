@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pagealloc_model.measured.cpu_spans import CpuSpans
-from pagealloc_model.measured.memory_stalls import Running
+from pagealloc_model.measured.cpu_spans import CpuSpans, Running
 from pagealloc_model.recording.trace import tracepoints as tp
 
 NAMES = ("time_ns", "cpu", "prev_pid", "prev_state", "next_pid")

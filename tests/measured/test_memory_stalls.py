@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured.cpu_spans import Running
 from pagealloc_model.measured.memory_stalls import (
-    Running,
+    beside,
+    in_stall,
     recorded_daemon_work,
     recorded_stalls,
 )
@@ -55,11 +57,11 @@ def test_without_switches_nobody_knows_who_ran() -> None:
 def test_full_leaves_out_the_time_of_those_in_no_stall() -> None:
     running = who_ran()
     # 10 stalls on CPU 0 from 250 to 550: kswapd runs 10 ns of it, 20 runs 130
-    beside = running.beside(stalls_of((10, 0, 250, 300)))
-    assert beside["ns"].sum() == 10 + 100 + 30
+    ran = beside(running, stalls_of((10, 0, 250, 300)))
+    assert ran["ns"].sum() == 10 + 100 + 30
     # with kswapd in a stall too, its time is full as well
-    beside = running.beside(stalls_of((10, 0, 250, 300), (50, 0, 200, 60)))
-    assert beside["ns"].sum() == 100 + 30
+    ran = beside(running, stalls_of((10, 0, 250, 300), (50, 0, 200, 60)))
+    assert ran["ns"].sum() == 100 + 30
 
 
 def test_days_of_stalls_are_counted_and_what_is_too_long_is_refused() -> None:
@@ -74,12 +76,12 @@ def test_days_of_stalls_are_counted_and_what_is_too_long_is_refused() -> None:
         sleeps=np.ones(10_000, bool),
     )
     stalls = stalls_of((1, 0, 5, 5), (9, 0, 4 * day + 3, 5), (9_999, 0, 4 * day + 8, 5))
-    assert np.array(running.in_stall(stalls)).T.tolist() == [
+    assert np.array(in_stall(running, stalls)).T.tolist() == [
         [0, 4 * day + 3, 4 * day + 8],
         [0, 4 * day + 8, 4 * day + 9],
     ]
     with pytest.raises(UsageError, match="2 tasks or CPUs within 640,512 hours are too many"):
-        running.in_stall(stalls_of((1, 0, 5, 5), (2, 0, 1 << 61, 5)))
+        in_stall(running, stalls_of((1, 0, 5, 5), (2, 0, 1 << 61, 5)))
 
 
 @pytest.mark.parametrize(
