@@ -61,7 +61,7 @@ def lock_table(base: Replay, patch: Replay, model: LockModel) -> str:
         sides.append(cells | {"free in fragments (%)": f"{share:.3g}"})
     rows = [(name, *(side[name] for side in sides)) for name in sides[0]]
     rows = [row for row in rows if set(row[1:]) != {"0"}]
-    titles = (Column(title="", words=True), "predicted", "patch")
+    titles = (Column(title="", words=True), "base", "patch")
     return Table(titles, rows, grouped=False).to_text()
 
 
