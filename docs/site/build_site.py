@@ -74,6 +74,7 @@ CONTENTS = {
         "docs/accuracy",
         "docs/predicted_and_run",
         "docs/pressure",
+        "docs/kswapd_waits",
         "docs/speed",
         "docs/size",
         "docs/security",
