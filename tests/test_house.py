@@ -142,7 +142,7 @@ def test_a_page_is_short(name: str, checkout: Path) -> None:
 AS_A_WHOLE = "allocator"
 """Its kernels are compared with the oracle, and with the kernel's own code, all at once."""
 THROUGH_OTHERS = {
-    *("base.errors", "base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
+    *("base.garbage", "base.version", "base.jit.kept", "base.jit.replaced"),
     *("diagnosis.ticks", "diagnosis.tuning_words", "guests.workloads"),
     *("loads.demand", "notebook.start_here", "numbers.values"),
     *("recording.record.kernel_memory", "recording.record.machine_state"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pagealloc_model.base.text import LONGEST_TEXT, as_name
 
@@ -37,6 +39,10 @@ class RecordingError(PageallocError):
         self.todo = todo
         where = f"{path}" if offset is None else f"{path}, offset {offset}"
         super().__init__(f"{where}: {self.what}" + (f"; {todo}" if todo else ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Worker processes hand their errors on; an exception by itself keeps only its text."""
+        return partial(type(self), offset=self.offset, todo=self.todo), (self.path, self.what)
 
 
 class PolicyError(PageallocError):
