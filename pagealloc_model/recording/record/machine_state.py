@@ -275,8 +275,8 @@ def _nodes(memory: KernelMemory) -> list[tuple[int, Structure]]:
     if not memory.has("node_data"):
         return [(0, memory.at("pglist_data", memory.address("contig_page_data")))]
     states = memory.types.enumerators("node_states")
-    # a task's mask of allowed nodes has the type of the others
-    size = memory.types.member("task_struct", "mems_allowed").dtype.itemsize
+    # a policy's mask of nodes has the type of the others, and every kernel with NUMA has policies
+    size = memory.types.member("mempolicy", "nodes").dtype.itemsize
     online = memory.bits(memory.address("node_states") + states["N_ONLINE"] * size, size)
     pointers = memory.address("node_data")
     return [(node, memory.at("pglist_data", memory.number(pointers + 8 * node))) for node in online]
