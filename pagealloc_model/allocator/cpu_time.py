@@ -43,6 +43,10 @@ def in_all(m: at.Arrays, first: int, count: int) -> tuple[int, int]:
     return ran, waited
 
 
+_LONGEST_NS = at.NEVER >> 3
+"""What whole rounds of waits add at most: a damaged recording may hold waits of years."""
+
+
 @inner
 def time_of_work(m: at.Arrays, daemon: int, work_ns: int) -> int:
     """No kernel function: return how long work takes with the waits for the CPU, ns.
@@ -64,7 +68,7 @@ def time_of_work(m: at.Arrays, daemon: int, work_ns: int) -> int:
         if number == count:
             number = 0
             ran, waited_in_all = in_all(m, first, count)
-            waited += rest // ran * waited_in_all
+            waited += min(rest // ran, _LONGEST_NS // max(waited_in_all, 1)) * waited_in_all
             rest %= ran
         left = m.st[first + number * pr.SPAN_WORDS + pr.SPAN_RAN]
     m.st[daemon + pr.SPAN] = number

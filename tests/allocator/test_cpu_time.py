@@ -62,6 +62,13 @@ def test_work_waits_as_the_recorded_daemon_did(
     assert lasted(state, kswapd, *works) == lasts
 
 
+def test_waits_of_years_stay_within_a_machine_word() -> None:
+    years_ns = 1 << 58
+    state, kswapd = kswapd_of({0: np.array([(0, 1, years_ns)], np.int64)})
+    (took_ns,) = lasted(state, kswapd, 10**9)
+    assert years_ns < took_ns < at.NEVER
+
+
 def test_without_spans_work_takes_what_it_takes() -> None:
     state, kswapd = kswapd_of({7: SPANS})
     assert lasted(state, kswapd, 1, 900) == [1, 900]
