@@ -52,7 +52,9 @@ def slope_table(changes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         metric, rows, slope, low and high, and hold: rows whose measured interval holds the
-        prediction. Metrics with fewer than two rows, or with no predicted change, have no slope.
+        prediction; heaviest: the setting with the most weight in the slope, weight: its share, and
+        without: the slope without its rows. A row weighs by the square of its prediction in
+        half-widths. Metrics with fewer than two rows, or with no predicted change, have no slope.
     """
     changes = each_pair_once(changes[changes["mode"] == ELASTIC]).reset_index(drop=True)
     half = (changes["high"] - changes["low"]) / 2
@@ -61,10 +63,15 @@ def slope_table(changes: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for metric, own in known.groupby("metric", sort=False):
         predicted, measured = own["predicted"] / half[own.index], own["change"] / half[own.index]
-        square, slope, reach = float((predicted**2).sum()), float("nan"), float("nan")
+        weight, product = predicted**2, predicted * measured
+        square, slope, reach = float(weight.sum()), float("nan"), float("nan")
+        by_setting = weight.groupby(own["axis"]).sum()
+        heaviest = by_setting.idxmax()
+        others = own["axis"] != heaviest
+        rest = float(weight[others].sum())
         if len(own) > 1 and square > 0:
-            slope = float((predicted * measured).sum()) / square
-            left = float((predicted**2 * (measured - slope * predicted) ** 2).sum())
+            slope = float(product.sum()) / square
+            left = float((weight * (measured - slope * predicted) ** 2).sum())
             variance = left / square**2 * len(own) / (len(own) - 1)
             reach = statistics.widths(len(own) - 1) * variance**0.5
         rows.append(
@@ -75,9 +82,13 @@ def slope_table(changes: pd.DataFrame) -> pd.DataFrame:
                 "low": slope - reach,
                 "high": slope + reach,
                 "hold": int(own["inside"].sum()),
+                "heaviest": heaviest,
+                "weight": float(by_setting[heaviest]) / square if square > 0 else float("nan"),
+                "without": float(product[others].sum()) / rest if rest > 0 else float("nan"),
             }
         )
-    return pd.DataFrame(rows, columns=["metric", "rows", "slope", "low", "high", "hold"])
+    columns = ["metric", "rows", "slope", "low", "high", "hold", "heaviest", "weight", "without"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def score_table(changes: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ def test_the_slope_is_of_all_rows_in_half_widths() -> None:
     rows = pd.DataFrame(
         {
             "pair": [f"A -> B: x 0 -> {value}" for value in range(5)],
-            "axis": "x",
+            "axis": ["x", "x", "y", "x", "x"],
             "mode": "elastic",
             "metric": ["free pages", "free pages", "free pages", "drains", "drains"],
             "predicted": [1.0, -2.0, 30.0, float("nan"), 0.0],
@@ -34,6 +34,10 @@ def test_the_slope_is_of_all_rows_in_half_widths() -> None:
     assert table["rows"].to_dict() == {"free pages": 3, "drains": 1}
     assert table["hold"].to_dict() == {"free pages": 2, "drains": 1}
     assert math.isnan(table.loc["drains", "slope"])
+    # of the weights 1 + 4 and 9 the second is of y alone; without it 2 and 8 remain over 1 and 4
+    assert table.loc["free pages", "heaviest"] == "y"
+    assert table.loc["free pages", ["weight", "without"]].tolist() == [pytest.approx(9 / 14), 2.0]
+    assert math.isnan(table.loc["drains", "weight"])
 
 
 def test_a_size_is_counted_from_eight_rows_on() -> None:

@@ -48,6 +48,7 @@ FOLDER = "experiments"
 CAUSES_FILE = "causes.csv"
 UNEXPLAINED = "unexplained"
 MATRIX = "matrix"
+HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/"
 BLIND = "native_pairs"
 """The plan whose runs were looked at only once the model was fixed."""
 SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet", "holds")
@@ -233,16 +234,24 @@ def large_lines() -> Iterator[str]:
 
 
 def slope_lines() -> Iterator[str]:
-    """A markdown table: size of measured changes by predicted ones, by quantity, all plans."""
+    """A markdown table: size of measured changes by predicted ones, by quantity, all plans.
+
+    Beside each slope the setting with the most weight in it, and the slope without that one.
+    """
     changes = pd.concat([shipped_experiment(name).changes for name in shipped_experiments()])
     table = slope_table(changes)
-    numbers = ("slope", "low", "high")
     rows = (
-        [row["metric"], row["rows"], *(f"{row[name]:.2f}" for name in numbers), row["hold"]]
-        for row in table.dropna().to_dict("records")
+        [
+            *(row["metric"], row["rows"]),
+            *(f"{row[name]:.2f}" for name in ("slope", "low", "high")),
+            *(row["hold"], row["heaviest"].removeprefix(HUGE_PAGES)),
+            *(f"{100 * row['weight']:.0f} %", f"{row['without']:.2f}"),
+        ]
+        for row in table.dropna(subset=["slope"]).to_dict("records")
         if row["rows"] >= FEWEST
     )
     head = ("quantity", "rows", "slope", "slope_low", "slope_high", "holds")
+    head = (*head, "heaviest", "weight", "without")
     return markdown(head, ([str(cell) for cell in row] for row in rows))
 
 
