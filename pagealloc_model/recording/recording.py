@@ -38,7 +38,7 @@ from pagealloc_model.recording.snapshot import (
 from pagealloc_model.recording.state_instant import (
     STATE_DIRECTORY,
     DatedState,
-    dated_state,
+    dated_states,
     events_after_state,
     state_files_of,
 )
@@ -191,11 +191,11 @@ class Recording(Memo):
     def states(self) -> tuple[DatedState, ...]:
         """The machine's state files in time order, each with its instant among the events.
 
-        None of a machine whose memory has large holes, which they number.
+        Without those whose instant lost events hide, and none of a machine whose memory has large
+        holes, which they number.
         """
         files = sorted(state_files_of(self.path)) if not self.frames.holes else ()
-        states = (dated_state(file, self.whole_trace) for file in files)
-        return tuple(sorted(states, key=lambda state: state.time_ns))
+        return dated_states(files, self.whole_trace)
 
     @cached_property
     def start_state(self) -> DatedState | None:

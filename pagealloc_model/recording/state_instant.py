@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,10 +46,30 @@ def state_files_of(directory: Path) -> Iterator[Path]:
             yield file
 
 
-def dated_state(path: Path, trace: Trace) -> DatedState:
+def dated_states(files: Iterable[Path], trace: Trace) -> tuple[DatedState, ...]:
+    """State files in time order, each with its instant among a recording's events.
+
+    Without those whose instant lost events hide: nothing can be compared with them. Where they hide
+    all, the first is refused, as a replay cannot begin with it.
+
+    Raises:
+        RecordingError: a file is damaged, or no instant has its events before it.
+    """
+    files = tuple(files)
+    dated = [dated_state(file, trace) for file in files]
+    known = sorted((state for state in dated if state is not None), key=lambda own: own.time_ns)
+    if files and not known:
+        why = f"no instant has its events before it, as the recording lost {trace.losses.total:,}"
+        todo = "delete it, or record again with larger buffers"
+        raise RecordingError(files[0], why, todo=todo)
+    return tuple(known)
+
+
+def dated_state(path: Path, trace: Trace) -> DatedState | None:
     """Read a state file and find its instant: as many events of each kind are before it.
 
-    Among instants of which this is true it is the one that the jiffy counter says.
+    Among instants of which this is true it is the one that the jiffy counter says; None where
+    events were lost and there is none.
 
     Raises:
         RecordingError: the file is damaged, or no instant has these events before it.
@@ -77,10 +97,8 @@ def dated_state(path: Path, trace: Trace) -> DatedState:
             earliest = max(earliest, int(times[count - 1]) if count else -1)
             latest = min(latest, int(times[count]) if count < len(times) else latest)
     if not seen or earliest >= latest:
-        lost = trace.losses.total
-        if lost:
-            why = f"no instant has its events before it, as the recording lost {lost:,}"
-            raise RecordingError(path, why, todo="delete it, or record again with larger buffers")
+        if trace.losses.total:
+            return None
         why = "has more events before it, or others, than this recording"
         raise RecordingError(path, why, todo="keep it with its own recording, or delete it")
     time_ns = min(max(_uptime_ns(state), earliest + 1), latest)
