@@ -49,8 +49,9 @@ def state_files_of(directory: Path) -> Iterator[Path]:
 def dated_states(files: Iterable[Path], trace: Trace) -> tuple[DatedState, ...]:
     """State files in time order, each with its instant among a recording's events.
 
-    Without those whose instant lost events hide: nothing can be compared with them. Where they hide
-    all, the first is refused, as a replay cannot begin with it.
+    Without those whose instant is hidden by lost events, or lies behind the end of a file that was
+    cut short: nothing can be compared with them. Where that is so of all, the first is refused, as
+    a replay cannot begin with it.
 
     Raises:
         RecordingError: a file is damaged, or no instant has its events before it.
@@ -59,7 +60,8 @@ def dated_states(files: Iterable[Path], trace: Trace) -> tuple[DatedState, ...]:
     dated = [dated_state(file, trace) for file in files]
     known = sorted((state for state in dated if state is not None), key=lambda own: own.time_ns)
     if files and not known:
-        why = f"no instant has its events before it, as the recording lost {trace.losses.total:,}"
+        lacks = f"lost {trace.losses.total:,}" if trace.losses.total else "was cut short"
+        why = f"no instant has its events before it, as the recording {lacks}"
         todo = "delete it, or record again with larger buffers"
         raise RecordingError(files[0], why, todo=todo)
     return tuple(known)
@@ -69,7 +71,7 @@ def dated_state(path: Path, trace: Trace) -> DatedState | None:
     """Read a state file and find its instant: as many events of each kind are before it.
 
     Among instants of which this is true it is the one that the jiffy counter says; None where
-    events were lost and there is none.
+    there is none because the recording lacks events.
 
     Raises:
         RecordingError: the file is damaged, or no instant has these events before it.
@@ -97,7 +99,7 @@ def dated_state(path: Path, trace: Trace) -> DatedState | None:
             earliest = max(earliest, int(times[count - 1]) if count else -1)
             latest = min(latest, int(times[count]) if count < len(times) else latest)
     if not seen or earliest >= latest:
-        if trace.losses.total:
+        if not trace.is_whole:
             return None
         why = "has more events before it, or others, than this recording"
         raise RecordingError(path, why, todo="keep it with its own recording, or delete it")

@@ -222,6 +222,11 @@ class Trace(Memo):
     sampled: Mapping[str, int] = field(default_factory=dict)
     frames: PageFrames = NO_HOLES
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the source has all events from its first to its end, as far as it tells."""
+        return not self.losses.total and not any(note.startswith(CUT) for note in self.notes)
+
     def __post_init__(self) -> None:
         """Give every column its type, make it contiguous and read-only."""
         for name, dtype in COLUMN_TYPES.items():
@@ -344,6 +349,9 @@ _NAMED_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 }
 """The fields of a Trace with names that its source chose, and how these become names on a line, and
 the count of CPUs, which a header may only claim."""
+
+CUT = "the event file is cut short"
+"""Begins the note on a file without its end."""
 
 _EVENTS_BEFORE_LOSS = 5
 """One of each context under way at once on a CPU (task, softirq, hardirq, NMI), and one more."""

@@ -16,7 +16,14 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace import perf_file
 from pagealloc_model.recording.trace import tracepoints as tp
-from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, Losses, ThreadNames, Trace
+from pagealloc_model.recording.trace.columns import (
+    CUT,
+    EVENT_NAMES,
+    NAMED,
+    Losses,
+    ThreadNames,
+    Trace,
+)
 from pagealloc_model.recording.trace.formats import TracepointFormat, gfp_bits_from_print_fmt
 from pagealloc_model.recording.trace.perf_arguments import recorded_scope
 from pagealloc_model.recording.trace.side_tables import Collected, Window, events_between
@@ -332,7 +339,7 @@ class _Reader:
             )
         missing_s = (trace.span_ns[1] - last_ns) / 1e9
         note = (
-            f"the event file is cut short at byte {self._cut_at}: what it holds of the "
+            f"{CUT} at byte {self._cut_at}: what it holds of the "
             f"{missing_s:.3f} s before is left out, for not all CPUs' events are there"
         )
         window = Window(begin_ns=0, end_ns=last_ns + 1, from_start=True, to_end=False, events=0)
