@@ -244,8 +244,6 @@ class PageEvidence(Memo):
         owned: bool, page_owner knows its allocation and no event touches it.
         inside: bool, in a block that holds memory.
         block_types: int8, one per pageblock: exact types from page_owner, else UNKNOWN_TYPE.
-        first_takers: int8, one per pageblock: the type of the first request that takes a page of it
-            which was free at the first event; MOVABLE where none does.
         memory_blocks: per zone, numbers of the pageblocks that hold memory, ascending.
     """
 
@@ -259,7 +257,6 @@ class PageEvidence(Memo):
     owned: np.ndarray
     inside: np.ndarray
     block_types: np.ndarray
-    first_takers: np.ndarray
     memory_blocks: tuple[np.ndarray, ...]
 
 
@@ -343,18 +340,8 @@ def gather_evidence(
         owned=owned & ~touched,
         inside=inside,
         block_types=block_types,
-        first_takers=_first_takers(demand, order, len(block_types)),
         memory_blocks=blocks,
     )
-
-
-def _first_takers(demand: Demand, pageblock_order: int, blocks: int) -> np.ndarray:
-    """int8: the type of the first request that takes a page of each block, else MOVABLE."""
-    firsts = demand.first_allocations[::-1]
-    takers = np.full(blocks, at.MOVABLE, np.int8)
-    # the first request of a block is written last
-    takers[demand.objects["pfn"][firsts["object"]] >> pageblock_order] = firsts["migratetype"]
-    return takers
 
 
 def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
@@ -533,18 +520,6 @@ def _count_per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:
     return mask.reshape(-1, 1 << pageblock_order).sum(axis=1).astype(np.int64)
 
 
-def by_first_taker(evidence: PageEvidence, pages: np.ndarray, pageblock_order: int) -> np.ndarray:
-    """How much free pages speak for each type of their block, int64, shape (migratetypes, blocks).
-
-    A request takes pages of its own type's blocks, as long as these have any (S6): so the pages of
-    a block that were free speak for the type of the first request that takes one of them.
-    """
-    speaks = np.zeros((at.MIGRATETYPES, len(evidence.first_takers)), np.int64)
-    blocks = np.arange(speaks.shape[1])
-    speaks[evidence.first_takers, blocks] = _count_per_block(pages, pageblock_order)
-    return speaks
-
-
 SWAPS = 4000
 SUBSET_STARTS = 8
 
@@ -561,8 +536,7 @@ def assign_block_types(
     """Give each pageblock a type so that the snapshot's counts are met.
 
     Blocks whose type page_owner names keep it. The others are ranked by evidence (slab pages speak
-    for Reclaimable or Unmovable, migratable pages for Movable, free ones for the type of the
-    request that first takes one of their block: see `by_first_taker`) and dealt out to the counts
+    for Reclaimable or Unmovable, migratable and free pages for Movable) and dealt out to the counts
     of pagetypeinfo; random swaps then bring free buddies by order and type closer to the snapshot's
     table. HighAtomic blocks, whose free pages ordinary requests leave alone, are those that add up
     to the table's row. Blocks of a buddy larger than a pageblock share a type, which merging saw to
@@ -579,7 +553,6 @@ def assign_block_types(
     slab = _count_per_block((evidence.words & flags.SLAB) != 0, order)
     migratable = _count_per_block(evidence.migratable | on_movable_lists, order)
     kernel = _count_per_block(~free, order) - migratable - slab
-    taken = by_first_taker(evidence, free, order)
     random = np.random.default_rng(seed)
     pfns, orders = maximal_buddies(free, types, order, machine.max_order)
     # free buddies of each block by order; blocks in larger ones
@@ -613,8 +586,8 @@ def assign_block_types(
             chosen = _best_subset(shapes[blocks], target[at.HIGHATOMIC], reserved, random)
             zone_types[chosen] = at.HIGHATOMIC
         scores = {
-            at.RECLAIMABLE: (slab * 2 + taken[at.RECLAIMABLE] - migratable - kernel)[blocks],
-            at.UNMOVABLE: (slab + kernel + taken[at.UNMOVABLE] - migratable)[blocks],
+            at.RECLAIMABLE: slab[blocks] * 2 - migratable[blocks] - kernel[blocks],
+            at.UNMOVABLE: slab[blocks] + kernel[blocks] - migratable[blocks],
         }
         for migratetype, score in scores.items():
             ranked = np.argsort(-score, kind="stable")

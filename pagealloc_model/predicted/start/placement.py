@@ -19,9 +19,7 @@ from pagealloc_model.predicted.start.evidence import (
     KERNEL_ONLY,
     PageEvidence,
     StartCounts,
-    by_first_taker,
     page_mask,
-    pages_of,
 )
 from pagealloc_model.recording.machine import PMD_ORDER, Machine
 from pagealloc_model.recording.proc import pages as flags
@@ -302,11 +300,10 @@ def place_where_flags_are_old(
     weight = 2 * (fresh | evidence.taken).astype(np.int64) + evidence.free
     # pages that speak for each type of a block, shape (migratetypes, blocks)
     pages = 1 << machine.pageblock_order
-    masks = (evidence.words & flags.SLAB != 0, evidence.plain, evidence.migratable)
+    masks = (evidence.words & flags.SLAB != 0, evidence.plain, evidence.migratable | evidence.free)
     slab, plain, movable = (mask.reshape(-1, pages).sum(axis=1) for mask in masks)
-    unused = evidence.free & ~evidence.migratable
-    types = by_first_taker(evidence, unused, machine.pageblock_order)
-    types[[at.UNMOVABLE, at.RECLAIMABLE, at.MOVABLE]] += [slab + plain, 2 * slab, movable]
+    types = np.zeros((at.MIGRATETYPES, len(slab)), np.int64)
+    types[at.UNMOVABLE], types[at.RECLAIMABLE], types[at.MOVABLE] = slab + plain, 2 * slab, movable
     for migratetype in range(at.MIGRATETYPES):
         types[migratetype][evidence.block_types == migratetype] += 4 * pages
     for index in np.flatnonzero(shares > TOO_OLD).tolist():
@@ -416,9 +413,9 @@ def listed_pages(
     """Choose the pages on every CPU's lists so that its count is met.
 
     First come huge pages that no counted buddy accounts for, the pages that the CPU itself takes
-    first, then the unflagged ones of Movable blocks and those that another CPU takes first, shared
-    among CPUs by what each still lacks, then unflagged ones of other blocks and, where these do not
-    suffice, free ones: the lists have grown since the flags were read.
+    first, then the unflagged ones of Movable blocks, shared among CPUs by what each still lacks,
+    then unflagged ones of other blocks and, where these do not suffice, free ones: the lists have
+    grown since the flags were read.
     `listed_counts` are int64, shape (zones, cpus); `refilled` is from `refilled_lists`.
 
     Returns:
@@ -445,9 +442,6 @@ def listed_pages(
             machine, evidence, index, missing, reached_ns[index], no_huge[index], random
         )
         take_off(missing, shown)
-        seen = _seen_pages(machine, evidence, index, missing, named, reached_ns[index], random)
-        take_off(missing, seen)
-        shown = np.concatenate([shown, seen])
         guessed = _guessed_pages(machine, evidence, index, missing, shown, rest[index], random)
         for number, records in enumerate((named, shown, guessed)):
             sums[number, index] = (np.int64(1) << records["order"].astype(np.int64)).sum()
@@ -574,29 +568,6 @@ def _shown_pages(
     cpu = np.concatenate([np.array(owners, np.int64), takers[taken]])
     orders = np.concatenate([np.full(len(owners), machine.pageblock_order), orders[taken]])
     return listed_records(zone, pfn, cpu, at.MOVABLE, orders)
-
-
-def _seen_pages(
-    machine: Machine,
-    evidence: PageEvidence,
-    zone: int,
-    missing: np.ndarray,
-    named: np.ndarray,
-    refills: np.ndarray,
-    random: np.random.Generator,
-) -> np.ndarray:
-    """Unflagged pages that another CPU, or a later request, is the first to take, one by one.
-
-    They were in no buddy when the flags were read, and nobody had them at the start: they lay on
-    some list, and were drained before they were taken.
-    """
-    span = slice(machine.zones[zone].start_pfn, machine.zones[zone].end_pfn)
-    fresh = evidence.touched & evidence.free & ~evidence.buddy & (evidence.words == 0)
-    fresh[pages_of(named["pfn"], named["order"])] = False
-    pfns = random.permutation(np.flatnonzero(fresh[span]) + span.start)
-    takers = _shared_out(np.zeros(len(pfns), np.int64), missing, refills < NEVER)
-    taken = takers >= 0
-    return listed_records(zone, pfns[taken], takers[taken], -1)
 
 
 def _movable_runs(

@@ -516,62 +516,6 @@ def test_first_touches_name_pages_and_what_a_refill_left(tmp_path: Path) -> None
     assert (mine["migratetype"] == at.MOVABLE).sum() > 3
 
 
-def test_unflagged_pages_that_anybody_takes_first_were_on_lists(tmp_path: Path) -> None:
-    events = TimedEvents()
-    for index in range(10):
-        events.on(cpu=1).alloc(USER_BLOCK + 16 * index, migratetype=1)
-    path = write_recording(tmp_path / "seen", events, snapshots=False)
-    free = start_free()
-    words = np.where(free, flags.BUDDY, flags.PGTABLE).astype(np.uint64)
-    words[KERNEL_BLOCK : KERNEL_BLOCK + BLOCK] = 0
-    words[USER_BLOCK : USER_BLOCK + BLOCK] = flags.LRU
-    words[USER_BLOCK : USER_BLOCK + 160 : 16] = 0
-    write_flags(path, words)
-    free[USER_BLOCK : USER_BLOCK + BLOCK] = False
-    write_snapshot(path, BEFORE_NS, free, {"Normal": 5})
-    listed = image_of(path).listed
-    assert sorted(listed["pfn"].tolist()) == [USER_BLOCK + 16 * index for index in range(10)]
-    assert (listed["migratetype"] == at.MOVABLE).all()
-    assert np.bincount(listed["cpu"]).tolist() == [5, 5]
-
-
-@pytest.mark.parametrize("is_old", [False, True])
-@pytest.mark.parametrize("taker", [HUGE_BLOCK, USER_BLOCK])
-def test_free_pages_speak_for_the_type_of_who_takes_them_first(
-    tmp_path: Path, taker: int, is_old: bool
-) -> None:
-    """Two blocks alike, half free and half unflagged: kernel requests take pages of one first."""
-    events, blocks = TimedEvents(), (HUGE_BLOCK, USER_BLOCK)
-    for block in blocks:
-        events.alloc(block, migratetype=at.UNMOVABLE if block == taker else at.MOVABLE)
-        events.alloc(block + 1, migratetype=at.MOVABLE if block == taker else at.UNMOVABLE)
-    path = write_recording(tmp_path / "types", events, snapshots=False)
-    free = start_free()
-    words = np.where(free, flags.BUDDY, flags.PGTABLE).astype(np.uint64)
-    for block in blocks:
-        words[block + BLOCK // 2 : block + BLOCK] = 0
-        free[block + BLOCK // 2 : block + BLOCK] = False
-    if is_old:
-        free[USER_BLOCK + 2 * BLOCK : USER_BLOCK + 4 * BLOCK] = False
-    write_flags(path, words)
-    table = write_snapshot(path, BEFORE_NS, free) / "pagetypeinfo"
-    # besides the first block, which page flags say the kernel's is; counts alone do not
-    unmovable = 1 if is_old else 2
-    text = table.read_text()
-    text = text.replace("Normal 1 15 0 0 0", f"Normal {unmovable} {16 - unmovable} 0 0 0")
-    rows = {line: line.split() for line in text.splitlines() if "Normal, type" in line}
-    for line, cells in rows.items():
-        # of the two free buddies of order 8 one is Unmovable
-        cells[6 + 8] = str(int(cells[5] in ("Unmovable", "Movable")))
-        text = text.replace(line, " ".join(cells))
-    table.write_text(text)
-    image = image_of(path)
-    assert any("too old" in line for line in image.origin) == is_old
-    types = image.block_types[[block >> BLOCK_ORDER for block in blocks]]
-    assert types[blocks.index(taker)] == at.UNMOVABLE
-    assert types[1 - blocks.index(taker)] == at.MOVABLE
-
-
 # Small guests that ship: what only they hold, and what of it is predicted
 
 
