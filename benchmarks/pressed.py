@@ -252,9 +252,8 @@ def _of_huge_pages(tables: pm.Replay | Measured, edges: np.ndarray) -> dict[str,
     return {"faults": sum(served.values()), **served, "refills of order 9": float(refills)}
 
 
-def near_rows(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
+def near_rows(table: pd.DataFrame) -> pd.DataFrame:
     """How many of `counter_rows` are near, by recording and in all, beside the null model's."""
-    table = counter_rows(paths, seeds)
     rows = []
     for words, own in (*table.groupby("recording", sort=False), ("all", table)):
         off = own[~own["near"]]

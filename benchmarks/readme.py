@@ -111,6 +111,8 @@ GUESTS = ("matrix_A1", "defrag_7.3", "mixed_6.1", "two_nodes_A1", "zram_swap_A1"
 """Small guests, for what no larger recording has: another kernel, other machines."""
 SEEDS_ELASTIC = 2
 """Seeds of a row of elastic replays."""
+UNSEEN_COUNTERS = PROJECT / "data" / "experiments" / "matrix" / "counters.csv"
+"""What `pressed.py --counters --seeds 2` wrote of the first two runs of each side."""
 HUGE_PAGE_SEEDS = 3
 PRESSED = ("p612", "p73", *pressure.PRESSED)
 """All recordings of guests short of memory, as large as they are."""
@@ -197,6 +199,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments": experiments.result_lines,
     "experiments-slopes": experiments.slope_lines,
     "experiments-large": experiments.large_lines,
+    "counters-unseen": lambda: table_lines(pressed.near_rows(pd.read_csv(UNSEEN_COUNTERS))),
     "system-time-ownership": lambda: table_lines(system_time.ownership()),
     "system-time-chains": lambda: table_lines(system_time.chains()),
     "posted-builds": lambda: table_lines(posted_builds.builds()),
@@ -259,7 +262,9 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
         pressed.reclaims_in_vain([*(str(full / name) for name in PRESSED), "zram_swap_A1"])
     ),
     "counters-near": lambda full: table_lines(
-        pressed.near_rows([*(str(full / name) for name in PRESSED), *GUESTS], SEEDS_ELASTIC)
+        pressed.near_rows(
+            pressed.counter_rows([*(str(full / name) for name in PRESSED), *GUESTS], SEEDS_ELASTIC)
+        )
     ),
     "huge-pages": lambda full: table_lines(
         pressed.huge_page_rows([str(full / name) for name in PRESSED], HUGE_PAGE_SEEDS)

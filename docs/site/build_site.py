@@ -38,6 +38,7 @@ COPIED = (
     "data/experiments/native_folio_sizes",
     "data/experiments/native_defrag",
     "data/experiments/native_rounds",
+    "data/experiments/matrix",
     "data/experiments/unseen_guests",
 )
 GENERATED = {
