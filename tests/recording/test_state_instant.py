@@ -59,9 +59,7 @@ def test_a_tick_may_be_the_last_event_before_a_state(tmp_path: Path) -> None:
         assert (dated_state(file, later).time_ns > idle_ns) == (counted == 1)
 
 
-def test_a_state_hidden_by_missing_events_is_left_out(
-    tmp_path: Path,
-) -> None:
+def test_a_state_hidden_by_missing_events_is_left_out(tmp_path: Path) -> None:
     (begin, _), trace = quiet().states, quiet().whole_trace
     at_begin = np.array([begin.time_ns])
     losses = Losses(np.array([0]), at_begin, at_begin + 1, np.array([1_234]))
@@ -72,7 +70,7 @@ def test_a_state_hidden_by_missing_events_is_left_out(
     assert [state.path for state in dated_states(files, lossy)] == [files[0]]
     with pytest.raises(RecordingError, match="lost 1,234; delete it, or record again with larger"):
         dated_states(files[1:], lossy)
-    cut = replace(trace, notes=(f"{CUT} at byte 7",))
+    cut = replace(trace, notes=(f"the event file {CUT} at byte 7",))
     assert [state.path for state in dated_states(files, cut)] == [files[0]]
     with pytest.raises(RecordingError, match="was cut short"):
         dated_states(files[1:], cut)

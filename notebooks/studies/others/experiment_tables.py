@@ -208,7 +208,7 @@ def sentence_lines() -> Iterator[str]:
         f"of the predictions have the right direction, {blind[1]} lie within the 95 % interval of "
         f'the measured change; "nothing changes" has {null[2]} and {null[1]}. Of the quantities '
         f'that did not change {blind[5]} were predicted not to ("nothing changes": {null[5]}). '
-        f"In {len(UNSEEN)} experiments in guests, unseen likewise and begun from their own state, "
+        f"In {len(UNSEEN)} experiments in guests, run anew then and replayed from their own state, "
         f"these are {guests[2]}, {guests[1]} and {guests[5]}; in {len(others)} "
         "whose results were known when kswapd's pace and the order of reclaim came into the "
         f"model, {seen[2]}, {seen[1]} and {seen[5]} ([more](#how-wrong-is-it))."
@@ -252,9 +252,10 @@ def slope_lines() -> Iterator[str]:
         for row in table.dropna(subset=["slope"]).to_dict("records")
         if row["rows"] >= FEWEST
     )
-    head = ("quantity", "rows", "slope", "slope_low", "slope_high", "holds")
-    head = (*head, "heaviest", "weight", "without")
-    return markdown(head, ([str(cell) for cell in row] for row in rows))
+    head = ["quantity", "rows", "slope", "slope_low", "slope_high", "holds"]
+    return markdown(
+        [*head, "heaviest", "weight", "without"], ([str(cell) for cell in row] for row in rows)
+    )
 
 
 def result_lines() -> Iterator[str]:

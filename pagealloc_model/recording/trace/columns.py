@@ -222,11 +222,6 @@ class Trace(Memo):
     sampled: Mapping[str, int] = field(default_factory=dict)
     frames: PageFrames = NO_HOLES
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the source has all events from its first to its end, as far as it tells."""
-        return not self.losses.total and not any(note.startswith(CUT) for note in self.notes)
-
     def __post_init__(self) -> None:
         """Give every column its type, make it contiguous and read-only."""
         for name, dtype in COLUMN_TYPES.items():
@@ -238,6 +233,11 @@ class Trace(Memo):
         for name, named in _NAMED_FIELDS.items():
             object.__setattr__(self, name, named(getattr(self, name)))
         object.__setattr__(self, "_rows", len(self.time_ns))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the source has all events from its first to its end, as far as it tells."""
+        return not self.losses.total and not any(CUT in note for note in self.notes)
 
     @staticmethod
     def unread(rows: int, load: Mapping[str, Callable[[], Any]], **known: Any) -> Trace:
@@ -350,8 +350,8 @@ _NAMED_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 """The fields of a Trace with names that its source chose, and how these become names on a line, and
 the count of CPUs, which a header may only claim."""
 
-CUT = "the event file is cut short"
-"""Begins the note on a file without its end."""
+CUT = "is cut short"
+"""Part of the note on a source without its end."""
 
 _EVENTS_BEFORE_LOSS = 5
 """One of each context under way at once on a CPU (task, softirq, hardirq, NMI), and one more."""

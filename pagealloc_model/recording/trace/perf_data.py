@@ -339,7 +339,7 @@ class _Reader:
             )
         missing_s = (trace.span_ns[1] - last_ns) / 1e9
         note = (
-            f"{CUT} at byte {self._cut_at}: what it holds of the "
+            f"the event file {CUT} at byte {self._cut_at}: what it holds of the "
             f"{missing_s:.3f} s before is left out, for not all CPUs' events are there"
         )
         window = Window(begin_ns=0, end_ns=last_ns + 1, from_start=True, to_end=False, events=0)

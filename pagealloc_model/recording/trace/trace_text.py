@@ -197,7 +197,8 @@ class ScriptReader:
             self.number = number
             if not line.endswith("\n"):
                 # What it says may be part of a longer number or name.
-                self._notes = (f"the text is cut short in line {number}, which is left out",)
+                cut = f"the text {trace_columns.CUT} in line {number}, which is left out"
+                self._notes = (cut,)
                 break
             self.line(line.rstrip("\r\n"))
             if number - self._heard > _MOST_SILENT:
