@@ -255,9 +255,10 @@ NODE_STRIDE = _node.size
 
 # One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far; the
 # pageset whose lock it holds at the end of a refill or a drain, that interrupts have come into, or
-# minus the one that its last free drained.
+# minus the one that its last free drained; from when to when it reclaims directly (S10.10).
 _cpu = Region()
 CPU_IS_DEAD, CPU_BATCH_SET, CPU_BATCHED, CPU_LOCKED_SET = _cpu.each(4)
+CPU_RECLAIMS_FROM, CPU_RECLAIMS_UNTIL = _cpu.each(2)
 CPU_STRIDE = _cpu.size
 
 LOG = record(

@@ -21,7 +21,7 @@ from pagealloc_model.allocator.highatomic import (
     unreserve_highatomic_pageblock,
 )
 from pagealloc_model.allocator.kswapd import take_wakes
-from pagealloc_model.allocator.layout import node_at, pcp_at, zone_at
+from pagealloc_model.allocator.layout import cpu_at, node_at, pcp_at, zone_at
 from pagealloc_model.allocator.lru import zone_reclaimable_pages
 from pagealloc_model.allocator.ownership_refill import allocate_from_owned
 from pagealloc_model.allocator.pcp import (
@@ -585,11 +585,36 @@ def last_resort(m: at.Arrays, ac: AllocContext, flags: int) -> int:
 
 
 @inner
+def take_while_reclaiming(m: at.Arrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_direct_reclaim(): a page of a list of a CPU that reclaims, or -1.
+
+    The kernel's request would come once that reclaim has ended (S10.10).
+    """
+    cpu = cpu_at(m, m.st[at.EVENT_CPU])
+    index = order_to_pindex(m, ac.order, ac.migratetype)
+    began, ends = m.st[cpu + at.CPU_RECLAIMS_FROM], m.st[cpu + at.CPU_RECLAIMS_UNTIL]
+    if index < 0 or not began < m.st[at.NOW] < ends:
+        return -1
+    position = ac.zonelist
+    while m.st[position] >= 0:
+        zone = m.st[position]
+        position += 1
+        lst = pcp_at(m, zone, ac.cpu) + at.PCP_LISTS + index * at.LIST_WORDS
+        if m.st[lst + at.HEAD] >= 0:
+            pfn, _ = rmqueue(m, ac, zone, flags)
+            return pfn
+    return -1
+
+
+@inner
 def __alloc_pages_direct_reclaim(
     m: at.Arrays, ac: AllocContext, flags: int, order: int
 ) -> tuple[int, int]:
     """__alloc_pages_direct_reclaim(): reclaim, retry; return the page, or -1, and freed (S8.2)."""
     take_wakes(m, ac.bits)
+    pfn = take_while_reclaiming(m, ac, flags)
+    if pfn >= 0:
+        return pfn, 1
     progress = try_to_free_pages(m, ac, order)
     if progress == 0:
         return -1, 0

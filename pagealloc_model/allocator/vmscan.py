@@ -9,7 +9,7 @@ from pagealloc_model.allocator.compaction import (
     compact_gap,
     fragmentation_index,
 )
-from pagealloc_model.allocator.layout import zone_at
+from pagealloc_model.allocator.layout import cpu_at, zone_at
 from pagealloc_model.allocator.lists import list_add, list_del
 from pagealloc_model.allocator.lru import (
     free_waiting,
@@ -505,12 +505,13 @@ def compaction_ready(m: at.Arrays, zone: int, sc: int) -> bool:
 
 @inner
 def shrink_node(m: at.Arrays, node: int, sc: int) -> None:
-    """shrink_node(): scan a node's lists for a request."""
+    """shrink_node(): scan a node's lists for a request, whose CPU that keeps busy (S10.10)."""
+    until = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_RECLAIMS_UNTIL
     begin_shrinking(m, node, sc)
     goes_on = True
     while goes_on:
         while is_left(m, sc):
-            shrink_cluster(m, node, sc)
+            m.st[until] += shrink_cluster(m, node, sc)
         goes_on = end_shrinking(m, node, sc)
 
 
@@ -524,6 +525,10 @@ def try_to_free_pages(m: at.Arrays, ac: AllocContext, order: int) -> int:
     if not ac.bits & at.KERNEL_THREAD:
         throttle_direct_reclaim(m, ac)
     m.st[word_at(m, pr.REQUEST_STALLED)] = 1
+    cpu = cpu_at(m, m.st[at.EVENT_CPU])
+    if m.st[cpu + at.CPU_RECLAIMS_FROM] < m.st[at.NOW]:
+        m.st[cpu + at.CPU_RECLAIMS_FROM] = m.st[at.NOW]
+        m.st[cpu + at.CPU_RECLAIMS_UNTIL] = m.st[at.NOW]
     sc = word_at(m, pr.DIRECT_SCAN)
     begin_control(m, sc, order, ac.highest_type)
     m.st[sc + pr.SC_GOAL] = pr.CLUSTER
