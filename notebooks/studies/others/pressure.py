@@ -1,23 +1,24 @@
 """The model's own reclaim and compaction under the recorded policy, and policies on a full host.
 
 Usage: python notebooks/studies/others/pressure.py
-       [own [RECORDING ...] | factors [RECORDING ...] | pair | reserve | questions | map | idle |
-        costs | large | regions | scores WHOLE PARTLY]
+       [own [RECORDING ...] | factors [RECORDING ...] | swings [RECORDING ...] | pair | reserve |
+        questions | map | idle | costs | large | regions | scores WHOLE PARTLY]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
 and huge pages, recorded and by the model alone. `factors`: by how much the model is off in what
-reclaim and compaction do in recordings under pressure, at each recording's own costs. `pair
-[OFF ON [ALIKE ALIKE]]`: what the reserve's gate changed between two recordings, beside its
-prediction from the one without it; reclaim at that recording's cost. `reserve`: the highatomic
-reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits in it. `questions`:
-an experiment on a small one. `map`: where in a region of loads the gate has an effect, 20 minutes
-of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with and without the gate and
-proactive compaction, under each `defrag`, 4 minutes; `large`: the same on 64 GiB, 4 minutes;
-`regions`: the gate's effect on 4, 16 and 64 GiB, the reserve idle or minutes after a burst, 9
-minutes on a busy machine; `costs`: what each answer does for huge pages and to atomic requests, 2
-minutes. `scores WHOLE PARTLY`: the score over time in recordings of two guests under mainline, and
-of the model's host. These five are written to data/experiments/idle_reserve. `pagealloc post
---reply highatomic` writes a mail from what these, `map` and the experiments left.
+reclaim and compaction do in recordings under pressure, at each recording's own costs. `swings`:
+mean and standard deviation of each zone's free pages under load, at snapshots, by the kernel and by
+elastic replays. `pair [OFF ON [ALIKE ALIKE]]`: what the reserve's gate changed between two
+recordings, beside its prediction from the one without it; reclaim at that recording's cost.
+`reserve`: the highatomic reserve of a made-up 64 GiB host under atomic load: time to fill, and what
+sits in it. `questions`: an experiment on a small one. `map`: where in a region of loads the gate
+has an effect, 20 minutes of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with
+and without the gate and proactive compaction, under each `defrag`, 4 minutes; `large`: the same on
+64 GiB, 4 minutes; `regions`: the gate's effect on 4, 16 and 64 GiB, the reserve idle or minutes
+after a burst, 9 minutes on a busy machine; `costs`: what each answer does for huge pages and to
+atomic requests, 2 minutes. `scores WHOLE PARTLY`: the score over time in recordings of two guests
+under mainline, and of the model's host. These five are written to data/experiments/idle_reserve.
+`pagealloc post --reply highatomic` writes a mail from what these, `map` and the experiments left.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -51,7 +52,9 @@ from pagealloc_model.predicted.elastic_values import elastic_values
 from pagealloc_model.predicted.prepared import forget_prepared
 
 ELASTIC = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions())
+ALL_RECORDED = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")
+SWUNG = ("unbatched72", "batched72")
 PRESSED = ("highatomic_stock", "highatomic_gate3", "unbatched72", "batched72", "defrag72")
 """Recordings of the same load on guests short of memory."""
 QUANTITIES = {
@@ -140,6 +143,53 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     return together[["recording", "quantity", *counts, "factor", "null", "null_factor"]]
 
 
+def swings(recordings: tuple[str, ...] = SWUNG, seeds: int = 2) -> pd.DataFrame:
+    """Each zone's free pages at snapshots under load: mean, deviation and distance, in pages.
+
+    Under load the machine has less free than a quarter of the way from its least to its most.
+    `distance` is the mean one to the kernel's; in the kernel's row, to its own mean.
+    """
+    rows: list[dict[str, object]] = []
+    for name in recordings:
+        recording = pm.open(name)
+        kernel = _by_zone(recording.measure().free_pages)
+        for values, assumptions in (("general", ELASTIC), ("all recorded", ALL_RECORDED)):
+            for seed in range(seeds):
+                replayed = _by_zone(
+                    pm.replay(recording, assumptions=assumptions, seed=seed).free_pages
+                )
+                shared = kernel[kernel.index > replayed.index[0]]
+                total = shared.sum(axis=1)
+                loaded = shared[total < total.min() + (total.max() - total.min()) / 4]
+                here = replayed.reindex(loaded.index, method="nearest")
+                sides = {f"{values}, seed {seed}": here}
+                if not rows or rows[-1]["recording"] != name:
+                    sides = {"kernel": loaded} | sides
+                rows += [
+                    {
+                        "recording": name,
+                        "zone": zone,
+                        "values": words,
+                        "mean": pages[zone].mean(),
+                        "deviation": pages[zone].std(),
+                        "distance": (
+                            loaded[zone]
+                            - (loaded[zone].mean() if words == "kernel" else pages[zone])
+                        )
+                        .abs()
+                        .mean(),
+                    }
+                    for words, pages in sides.items()
+                    for zone in loaded
+                ]
+    return pd.DataFrame(rows)
+
+
+def _by_zone(free_pages: pd.DataFrame) -> pd.DataFrame:
+    """Free pages by time and zone."""
+    return free_pages.groupby(["time_ns", "zone"])["pages"].sum().unstack()
+
+
 def _counts(replay: pm.Replay, measured: Measured) -> list[int]:
     """Return a replay's count of each quantity."""
     counters = pressure_counters(replay, measured).set_index("name")["predicted"]
@@ -220,6 +270,8 @@ def main(words: list[str]) -> int:
         print(table.to_string(index=False))
         for side in ("factor", "null_factor"):
             print(f"{side}: {share_near(table[side]):.0%} within a factor of {NEAR}")
+    elif what == "swings":
+        print(swings(tuple(words[1:]) or SWUNG).round().to_string(index=False))
     elif what == "pair":
         print(pair(*words[1:3], alike=tuple(words[3:])).to_string(index=False))
     elif what == "reserve":
