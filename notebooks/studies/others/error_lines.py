@@ -139,4 +139,4 @@ def table_lines(frame: pd.DataFrame) -> Iterator[str]:
 def _cell(value: object) -> str:
     if isinstance(value, str):
         return value
-    return number_cell(float("nan") if value is pd.NA else float(value))  # type: ignore[arg-type]
+    return number_cell(float("nan") if pd.isna(value) else float(value))  # type: ignore[arg-type, call-overload]
