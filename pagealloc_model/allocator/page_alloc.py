@@ -595,6 +595,10 @@ def take_while_reclaiming(m: at.Arrays, ac: AllocContext, flags: int) -> int:
     began, ends = m.st[cpu + at.CPU_RECLAIMS_FROM], m.st[cpu + at.CPU_RECLAIMS_UNTIL]
     if index < 0 or not began < m.st[at.NOW] < ends:
         return -1
+    if m.st[at.OWNERSHIP]:
+        index = 3 * ac.order + ac.migratetype  # lists of all orders up to a block's (S12.3)
+        if ac.order > m.st[at.PAGEBLOCK_ORDER]:
+            return -1
     position = ac.zonelist
     while m.st[position] >= 0:
         zone = m.st[position]

@@ -30,12 +30,22 @@ class DirectReclaim:
         self.gates = oracle.gates
         self.rules = oracle.rules
         self.kswapd = oracle.kswapd
+        # from when to when each CPU reclaims, ns (S10.10)
+        self.spans: dict[int, tuple[int, int]] = {}
+
+    def holds_up(self, request: Request) -> bool:
+        """Return whether a request's CPU is still busy with an earlier request's reclaim."""
+        begin, end = self.spans.get(request.cpu, (0, 0))
+        return begin < self.memory.now < end
 
     def reclaim(self, request: Request, zonelist: list[Zone], order: int) -> int:
         """try_to_free_pages(): return the pages freed so that an order can be had (S8.2, S8.7).
 
         It is 1 if none was freed, but compaction could begin anyway.
         """
+        now = self.memory.now
+        if self.spans.get(request.cpu, (-1, 0))[0] != now:
+            self.spans[request.cpu] = (now, now)
         if Bits.KERNEL_THREAD not in request.bits:
             self._throttle_direct_reclaim(zonelist)
         control = ScanControl(
@@ -72,8 +82,9 @@ class DirectReclaim:
                 control.compaction_ready = True
             elif zone.node != last:
                 last = zone.node
-                for _ in self.kswapd[zone.node].reclaimer.shrink_node(control):
-                    pass  # what a request waits meanwhile moves nobody
+                for work_ns in self.kswapd[zone.node].reclaimer.shrink_node(control):
+                    begin, end = self.spans[control.cpu]
+                    self.spans[control.cpu] = (begin, end + work_ns)
 
     def _compaction_ready(self, zone: Zone, control: ScanControl) -> bool:
         """compaction_ready(): return whether a zone needs no reclaim for a costly order (S8.2)."""
@@ -283,6 +294,11 @@ class SlowPath:
 
     def _alloc_pages_direct_reclaim(self) -> int | None:
         """__alloc_pages_direct_reclaim(): free a cluster, try, make room, try again (S8.2)."""
+        if self.oracle.direct_reclaim.holds_up(self.request):
+            pfn = self._page_of_a_list()
+            if pfn is not None:
+                self.progress = 1
+                return pfn
         self.stalled = True
         self.progress = self.oracle.direct_reclaim.reclaim(
             self.request, self.zonelist, self._made_order
@@ -295,6 +311,16 @@ class SlowPath:
             self.oracle.drain_all(self.request.cpu)
             pfn = self._get_page()
         return pfn
+
+    def _page_of_a_list(self) -> int | None:
+        """Take a page past the marks where a list of this CPU has one (S10.10)."""
+        request = self.request
+        for zone in self.zonelist:
+            pcp = zone.pcp[request.cpu]
+            listed = pcp.layout.holds(request.order)
+            if listed and pcp.list_of(request.order, request.migratetype):
+                return self.oracle._rmqueue(zone, request, self.attempt)
+        return None
 
     def _alloc_pages_direct_compact(self, priority: Priority) -> int | None:
         """__alloc_pages_direct_compact(): compact, then try; returns a page, or None."""

@@ -40,7 +40,11 @@ def test_slabs_that_outlive_a_round_spread_over_blocks_and_cost_huge_pages() -> 
         stays, null = (run(survivors, seed=seed).rounds for survivors in ("stay", "gone"))
         assert (stays["huge_served"] <= stays["huge_asked"]).all()
         mixed += [stays["mixed_blocks"].iloc[-1], null["mixed_blocks"].iloc[-1]]
-        assert null["mixed_blocks"].iloc[-1] <= null["mixed_blocks"].iloc[0] + 2
+        grown, null_grown = (
+            rounds["mixed_blocks"].iloc[-1] - rounds["mixed_blocks"].iloc[0]
+            for rounds in (stays, null)
+        )
+        assert 0 <= null_grown <= grown / 5
         assert stays["reclaimable_pages"].is_monotonic_increasing
         assert stays["reclaimable_pages"].iloc[-1] > stays["reclaimable_pages"].iloc[0] > 0
     assert mixed[0] > 2 * mixed[1]
