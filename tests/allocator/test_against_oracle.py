@@ -48,6 +48,7 @@ MECHANISMS = {
         *("workingset_refault_file", "workingset_activate_file", "added_reads", "spared_reads"),
         *("pgactivate", "pgmigrate_success"),
     },
+    "hurried_elastic": {"taken_while_reclaiming", "pgsteal_direct"},
     "linked_elastic": {
         *("thp_fault_alloc", "thp_fault_fallback", "tried_failures", "succeeded_failures"),
         *("absorbed", "absorbed_frees", "in_base_pages"),
@@ -64,6 +65,7 @@ ELASTIC = {
     "hiding_elastic": ((4, 7), 20),
     "scheduled_elastic": (range(100, 106), 60),
     "linked_elastic": (range(8), 100),
+    "hurried_elastic": ((3, 15, 28, 122, 123), 100),
 }
 """Numbers of the scenarios under pressure that always run, and their steps."""
 
@@ -101,7 +103,7 @@ def seen_under_pressure(kind: str, numbers: Iterable[int], steps: int) -> set[st
 
 @pytest.mark.parametrize("kind", ELASTIC)
 def test_they_agree_under_pressure(kind: str) -> None:
-    told = kind in ("used_elastic", "linked_elastic")
+    told = kind in ("used_elastic", "linked_elastic", "hurried_elastic")
     wanted = MECHANISMS[kind] if told else {"pgmigrate_success"}
     assert not wanted - seen_under_pressure(kind, *ELASTIC[kind])
 

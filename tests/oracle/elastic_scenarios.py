@@ -59,6 +59,8 @@ PRESSURES = (0.3, 0.6, 0.8, 0.9)
 PHASE = 40  # steps after which pressure may change
 PAUSES_NS = (0, 0, 0, 1_000, 20_000, 300_000, 2_000_000, 120_000_000, 600_000_000)
 """Times between two steps."""
+SHORT_PAUSES_NS = (0, 1_000, 1_000, 5_000, 20_000)
+"""Shorter than direct reclaim."""
 CHAINED = 4  # requests after a failure that may have come in its place
 
 
@@ -81,6 +83,7 @@ class ElasticScenario:
     late: tuple[Step, ...] = ()  # memory that is not there at the start, in order
     used_share: float = 0.0  # of steps that are a use of a file's pages
     tasks: int = 0  # whose faults requests are; 0: requests are drawn one by one
+    pauses_ns: tuple[int, ...] = PAUSES_NS  # between two steps, to draw from
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
@@ -200,7 +203,7 @@ class _Steps:
         if self.taken % PHASE == 0:
             self.pressure = rng.choice(PRESSURES)
         self.taken += 1
-        self.time_ns += rng.choice(PAUSES_NS)
+        self.time_ns += rng.choice(scenario.pauses_ns)
         cpu = rng.randrange(scenario.machine.nr_cpus)
         if rng.random() < 0.04:
             return step("tick", cpu=cpu)
@@ -547,6 +550,21 @@ def random_linked_elastic_scenario(number: int, presets: Sequence[str] = ALL) ->
     return replace(plain, machine=machine, tasks=3, free_share=(1.0, 1.0, 0.3)[number % 3])
 
 
+def random_hurried_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
+    """A scenario whose CPUs go on asking for small pieces while they reclaim directly."""
+    plain = random_elastic_scenario(number, presets)
+    options = replace(plain.options, kswapd_free_ns=20_000, kswapd_wake_ns=10_000_000)
+    return replace(
+        plain,
+        options=options,
+        orders=(0, 0, 0, 0, 1, 3),
+        bits=(FULL,),
+        free_share=0.02,
+        movable_share=0.9,
+        pauses_ns=SHORT_PAUSES_NS,
+    )
+
+
 ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
@@ -556,6 +574,7 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "hiding_elastic": random_hiding_elastic_scenario,
     "scheduled_elastic": random_scheduled_elastic_scenario,
     "linked_elastic": random_linked_elastic_scenario,
+    "hurried_elastic": random_hurried_elastic_scenario,
 }
 """The same under pressure."""
 

@@ -297,6 +297,7 @@ class SlowPath:
         if self.oracle.direct_reclaim.holds_up(self.request):
             pfn = self._page_of_a_list()
             if pfn is not None:
+                self.oracle.memory.seen["taken_while_reclaiming"] += 1
                 self.progress = 1
                 return pfn
         self.stalled = True
